@@ -1,0 +1,152 @@
+/* tensor.c: making, sharing and giving back tensors and their storage. */
+#include "core/tensor.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+
+static void (*release_node)(struct node *node); /* set once, before the first tracked tensor */
+
+void tensor_set_node_release(void (*release)(struct node *node)) { release_node = release; }
+
+/* ---- storage ---- */
+
+static storage *storage_new(ag_device *device, size_t size_bytes) {
+    bool is_inline = device->is_host && size_bytes <= STORAGE_INLINE_BYTES;
+    storage *result = heap_alloc(sizeof *result + (is_inline ? STORAGE_INLINE_BYTES : 0));
+    if (!result) return NULL;
+    result->data = is_inline ? result->inline_data : device->alloc(device, size_bytes);
+    if (!result->data) {
+        heap_free(result);
+        return NULL;
+    }
+    atomic_init(&result->refs, 1);
+    atomic_init(&result->version, 0);
+    atomic_init(&result->num_tracked_views, 0);
+    result->device = device;
+    result->size_bytes = size_bytes;
+    return result;
+}
+
+static storage *storage_retain(storage *s) {
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
+}
+
+/* drop_ref returns true for the last holder. A sole holder needs no read-modify-write: nobody else can take a reference. The
+ * release of one thread and the acquire of the last order all uses before the freeing. */
+static bool drop_ref(atomic_int *refs) {
+    if (atomic_load_explicit(refs, memory_order_acquire) == 1) return true;
+    return atomic_fetch_sub_explicit(refs, 1, memory_order_acq_rel) == 1;
+}
+
+static void storage_release(storage *s) {
+    if (!drop_ref(&s->refs)) return;
+    if (s->data != (void *)s->inline_data) s->device->free(s->device, s->data, s->size_bytes);
+    heap_free(s);
+}
+
+/* ---- tensors ---- */
+
+/* tensor_init fills a fresh struct but for strides, offset and storage; dims past ndim stay unset. */
+static void tensor_init(ag_tensor *tensor, ag_dtype dtype, const shape *s) {
+    atomic_init(&tensor->refs, 1);
+    tensor->dtype = (int8_t)dtype;
+    tensor->ndim = (int8_t)s->ndim;
+    tensor->is_contiguous = true;
+    tensor->is_weak = false;
+    tensor->is_tracked_view = false;
+    tensor->node_output = 0;
+    tensor->numel = shape_numel(s);
+    tensor->offset = 0;
+    tensor->node = NULL;
+    for (int i = 0; i < s->ndim; i++) tensor->dims[i] = s->dims[i];
+}
+
+ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tensor **out) {
+    assert(dtype >= 0 && dtype < AG_DTYPE_COUNT && s->ndim >= 0 && s->ndim <= AG_MAX_NDIM);
+    ag_tensor *tensor = heap_alloc(sizeof *tensor);
+    if (!tensor) return error_memory(NULL, sizeof *tensor);
+    tensor_init(tensor, dtype, s);
+    shape_contiguous_strides(s, tensor->strides);
+    size_t size_bytes = (size_t)tensor->numel * dtype_size(dtype);
+    tensor->storage = storage_new(device, size_bytes);
+    if (!tensor->storage) {
+        heap_free(tensor);
+        return error_memory(NULL, size_bytes);
+    }
+    *out = tensor;
+    return AG_OK;
+}
+
+ag_status tensor_scalar(double value, bool is_integer, ag_device *device, ag_tensor **out) {
+    assert(device->is_host);
+    ag_dtype dtype = is_integer ? AG_I64 : AG_F64;
+    ag_tensor *tensor;
+    AG_TRY(tensor_new(dtype, &(shape){.ndim = 0}, device, &tensor));
+    element_write(dtype, tensor_address(tensor), value);
+    tensor->is_weak = true;
+    *out = tensor;
+    return AG_OK;
+}
+
+ag_status tensor_view(ag_tensor *source, const shape *s, const int64_t *strides, int64_t offset, ag_tensor **out) {
+    assert(s->ndim >= 0 && s->ndim <= AG_MAX_NDIM && offset >= 0);
+    ag_tensor *tensor = heap_alloc(sizeof *tensor);
+    if (!tensor) return error_memory(NULL, sizeof *tensor);
+    tensor_init(tensor, (ag_dtype)source->dtype, s);
+    for (int i = 0; i < s->ndim; i++) tensor->strides[i] = strides[i];
+    tensor->is_contiguous = tensor_strides_are_contiguous(s, strides);
+    tensor->offset = offset;
+    tensor->storage = storage_retain(source->storage);
+    *out = tensor;
+    return AG_OK;
+}
+
+ag_status tensor_alias(ag_tensor *source, ag_tensor **out) {
+    shape s = tensor_shape(source);
+    AG_TRY(tensor_view(source, &s, source->strides, source->offset, out));
+    (*out)->is_weak = source->is_weak;
+    return AG_OK;
+}
+
+ag_tensor *tensor_retain(ag_tensor *tensor) {
+    atomic_fetch_add_explicit(&tensor->refs, 1, memory_order_relaxed);
+    return tensor;
+}
+
+void tensor_release(ag_tensor *tensor) {
+    if (!tensor || !drop_ref(&tensor->refs)) return;
+    struct node *node = tensor->node;
+    storage *s = tensor->storage;
+    if (tensor->is_tracked_view) atomic_fetch_sub_explicit(&s->num_tracked_views, 1, memory_order_relaxed);
+    heap_free(tensor);
+    storage_release(s);
+    /* Last, with nothing of this tensor left to look at: it may release further tensors. */
+    if (node) release_node(node);
+}
+
+const char *tensor_text(const ag_tensor *tensor, char *buffer, size_t len) {
+    int end = snprintf(buffer, len, "%s", dtype_name((ag_dtype)tensor->dtype));
+    if (end >= 0 && (size_t)end < len) {
+        shape s = tensor_shape(tensor);
+        shape_text(&s, buffer + end, len - (size_t)end);
+    }
+    return buffer;
+}
+
+/* Strides of dims of size 1 are never used, and an empty tensor has no element to reach. */
+bool tensor_strides_are_contiguous(const shape *s, const int64_t *strides) {
+    bool result = true;
+    int64_t expected = 1;
+    for (int i = s->ndim - 1; i >= 0; i--) {
+        if (s->dims[i] == 0) return true;
+        if (s->dims[i] == 1) continue;
+        if (strides[i] != expected) result = false;
+        expected *= s->dims[i];
+    }
+    return result;
+}

@@ -1,0 +1,297 @@
+/* argand.h: the public C API of the Argand tensor engine.
+ *
+ * Model. An `ag_tensor` is a counted handle to strided memory on a device: dtype, shape (0..8 dims, 64-bit sizes), strides
+ * and a storage that views share. Handles never change shape. Every operation is a row of the op table and is called
+ * through one entry, `ag_op_call`, with arguments in the order of the op's signature.
+ *
+ * Errors. Functions that can fail return `ag_status`; AG_OK is 0. On failure outputs are untouched and
+ * `ag_last_error()` holds a record of what was expected, what came and what to do. The library never aborts, exits or prints.
+ *
+ * Ownership. Inputs are borrowed for the call. A tensor that a function hands out is owned by the caller, who ends it with
+ * `ag_tensor_release`. Strings handed out live as long as the library unless the comment says otherwise.
+ *
+ * Threads. Handles may be used from any thread, one call at a time per tensor. Errors, gradient mode and the recording
+ * context are per thread.
+ *
+ * Positions (dims, indices, labels) are 0-based here; `ag_call_options.index_base` shifts them for 1-based callers.
+ */
+#ifndef ARGAND_H
+#define ARGAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define AG_API __attribute__((visibility("default")))
+#else
+#define AG_API
+#endif
+
+#define AG_VERSION "0.1.0"
+#define AG_MAX_NDIM 8
+
+/* One row a status: constant, the word that Lua sees in `err.code`. */
+#define AG_STATUS_MAP(X)            \
+    X(AG_OK, "ok")                  \
+    X(AG_E_SHAPE, "shape")          \
+    X(AG_E_DTYPE, "dtype")          \
+    X(AG_E_KIND, "kind")            \
+    X(AG_E_DEVICE, "device")        \
+    X(AG_E_INDEX, "index")          \
+    X(AG_E_VALUE, "value")          \
+    X(AG_E_ARGUMENT, "argument")    \
+    X(AG_E_OPTION, "option")        \
+    X(AG_E_UNSUPPORTED, "unsupported") \
+    X(AG_E_AUTODIFF, "autodiff")    \
+    X(AG_E_STALE, "stale")          \
+    X(AG_E_STATE, "state")          \
+    X(AG_E_MEMORY, "memory")        \
+    X(AG_E_FILE, "file")            \
+    X(AG_E_FORMAT, "format")        \
+    X(AG_E_INTERRUPTED, "interrupted") \
+    X(AG_E_USER, "user")
+
+typedef enum ag_status {
+#define AG_STATUS_ENUM(constant, word) constant,
+    AG_STATUS_MAP(AG_STATUS_ENUM)
+#undef AG_STATUS_ENUM
+    AG_STATUS_COUNT
+} ag_status;
+
+typedef enum ag_dtype {
+    AG_NO_DTYPE = -1,
+    AG_F64, AG_F32, AG_F16, AG_BF16,
+    AG_I64, AG_I32, AG_I16, AG_I8, AG_U8,
+    AG_BOOL,
+    AG_DTYPE_COUNT
+} ag_dtype;
+
+typedef struct ag_tensor ag_tensor;
+typedef struct ag_device ag_device;
+typedef struct ag_generator ag_generator;
+typedef struct ag_op ag_op;
+
+/* ag_error is the record of the last failure on this thread. Empty strings mean "does not apply". */
+typedef struct ag_error {
+    ag_status code;
+    char op[40];        /* the op or function that refused */
+    char arg[40];       /* the argument by name */
+    char expected[160]; /* what would have been right */
+    char got[256];      /* what came */
+    char hint[256];     /* what to do */
+    char message[768];  /* all of it in one line, without the code */
+} ag_error;
+
+/* ag_last_error returns this thread's record; it is never NULL and stays valid until the next failing call. */
+AG_API const ag_error *ag_last_error(void);
+AG_API const char *ag_status_word(ag_status status);
+
+/* ag_raise fills the record from outside the engine (bindings, backward functions of the user) and returns `code`. A message of
+ * the form "expected E, got G; hint" fills those fields; any other one is what came, up to its first "; ". */
+AG_API ag_status ag_raise(ag_status code, const char *op, const char *arg, const char *message);
+
+/* ---- dtypes ---- */
+AG_API const char *ag_dtype_name(ag_dtype dtype);   /* "f32" … "bool" */
+AG_API size_t ag_dtype_size(ag_dtype dtype);        /* bytes an element */
+AG_API const char *ag_dtype_kind(ag_dtype dtype);   /* "float", "int" or "bool" */
+AG_API ag_dtype ag_dtype_find(const char *name);    /* AG_NO_DTYPE when there is none of that name */
+
+/* ---- devices ---- */
+/* ag_device_find returns the device of a name such as "cpu" or "reference", or fails with AG_E_DEVICE naming those there are. */
+AG_API ag_status ag_device_find(const char *name, ag_device **out);
+AG_API int ag_device_count(void);
+AG_API ag_device *ag_device_at(int position);
+AG_API const char *ag_device_name(const ag_device *device);
+AG_API const char *ag_device_description(const ag_device *device);
+AG_API bool ag_device_has_collectives(const ag_device *device);
+
+/* ---- tensors ---- */
+/* ag_tensor_empty makes an uninitialised contiguous tensor. dims: [ndim], each >= 0. device NULL = "cpu". */
+AG_API ag_status ag_tensor_empty(ag_dtype dtype, int ndim, const int64_t *dims, ag_device *device, ag_tensor **out);
+/* ag_tensor_from_data copies numel contiguous elements of `dtype` out of `data`. */
+AG_API ag_status ag_tensor_from_data(ag_dtype dtype, int ndim, const int64_t *dims, ag_device *device, const void *data,
+                                     ag_tensor **out);
+AG_API ag_tensor *ag_tensor_retain(ag_tensor *tensor);
+AG_API void ag_tensor_release(ag_tensor *tensor); /* NULL is accepted */
+AG_API ag_dtype ag_tensor_dtype(const ag_tensor *tensor);
+AG_API ag_device *ag_tensor_device(const ag_tensor *tensor);
+AG_API int ag_tensor_ndim(const ag_tensor *tensor);
+AG_API const int64_t *ag_tensor_dims(const ag_tensor *tensor);    /* [ndim] */
+AG_API const int64_t *ag_tensor_strides(const ag_tensor *tensor); /* [ndim], in elements */
+AG_API int64_t ag_tensor_numel(const ag_tensor *tensor);
+AG_API bool ag_tensor_is_contiguous(const ag_tensor *tensor);
+/* ag_tensor_data returns the address of the first element; host devices only, else AG_E_DEVICE. Valid while the tensor lives. */
+AG_API ag_status ag_tensor_data(ag_tensor *tensor, void **out);
+/* ag_tensor_item reads the only element; AG_E_SHAPE when there is not exactly one. */
+AG_API ag_status ag_tensor_item(ag_tensor *tensor, double *out);
+/* ag_tensor_read copies the elements, contiguous and converted to `dtype`, to `out`, which has room for `capacity` elements. */
+AG_API ag_status ag_tensor_read(ag_tensor *tensor, ag_dtype dtype, void *out, int64_t capacity);
+/* ag_tensor_get and _set reach one element by its position; indices: [ndim]. */
+AG_API ag_status ag_tensor_get(ag_tensor *tensor, const int64_t *indices, double *out);
+AG_API ag_status ag_tensor_set(ag_tensor *tensor, const int64_t *indices, double value);
+AG_API uint32_t ag_tensor_version(const ag_tensor *tensor); /* counts in-place changes of the storage */
+AG_API bool ag_tensor_shares_storage(const ag_tensor *a, const ag_tensor *b);
+/* ag_tensor_bytes_held is what releasing the storage would give back, header included. */
+AG_API size_t ag_tensor_bytes_held(const ag_tensor *tensor);
+
+/* ---- calling ops ---- */
+typedef enum ag_arg_kind {
+    AG_ARG_NONE, AG_ARG_TENSOR, AG_ARG_TENSORS, AG_ARG_NUMBER, AG_ARG_INT, AG_ARG_BOOL, AG_ARG_INTS, AG_ARG_STRING,
+    AG_ARG_DTYPE, AG_ARG_DEVICE, AG_ARG_GENERATOR
+} ag_arg_kind;
+
+/* ag_arg is one argument of a call. `is_integer` tells a whole number from a float in AG_ARG_NUMBER: it decides promotion. */
+typedef struct ag_arg {
+    uint8_t kind; /* ag_arg_kind */
+    bool is_integer;
+    int32_t len; /* of tensors, ints */
+    union {
+        ag_tensor *tensor;
+        ag_tensor *const *tensors;
+        double number;
+        int64_t integer;
+        bool boolean;
+        const int64_t *ints;
+        const char *string;
+        ag_dtype dtype;
+        ag_device *device;
+        ag_generator *generator;
+    } as;
+} ag_arg;
+
+typedef struct ag_call_options {
+    int index_base;   /* 0 or 1: where positions inside tensors and attributes start */
+    ag_tensor *out;   /* result goes here: shape and dtype must fit; NULL = fresh */
+} ag_call_options;
+
+#define AG_MAX_OUTPUTS 4
+#define AG_MAX_PARAMS 14
+
+AG_API const ag_op *ag_op_find(const char *name); /* NULL when there is none */
+AG_API int ag_op_count(void);
+AG_API const ag_op *ag_op_at(int position);
+AG_API const char *ag_op_name(const ag_op *op);
+AG_API const char *ag_op_signature(const ag_op *op);
+AG_API const char *ag_op_doc(const ag_op *op);
+AG_API bool ag_op_is_hidden(const ag_op *op); /* internal ops: backward kernels and the like */
+AG_API bool ag_op_is_differentiable(const ag_op *op);
+AG_API int ag_op_param_count(const ag_op *op);
+AG_API const char *ag_op_param_name(const ag_op *op, int param);
+AG_API const char *ag_op_param_type(const ag_op *op, int param); /* word of the signature, "dim" for instance */
+AG_API bool ag_op_param_is_optional(const ag_op *op, int param);
+AG_API int ag_op_output_count(const ag_op *op);
+
+/* ag_op_call runs an op. args: [num_args] in signature order, missing ones take their defaults. outputs: [ag_op_output_count],
+ * owned by the caller. Errors: every code; the record names op and argument. */
+AG_API ag_status ag_op_call(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options,
+                            ag_tensor **outputs);
+/* ag_op_call_inplace runs an op and puts its result into the storage of args[0]. *out is the handle that stands for the
+ * changed tensor from now on (the same handle unless the change is recorded for gradients); owned by the caller. */
+AG_API ag_status ag_op_call_inplace(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options,
+                                    ag_tensor **out);
+
+/* ag_tensor_assign writes value, of view's shape and dtype, into view, which is base or a view of it. *out is the handle that stands for the
+ * changed base from now on: base itself unless the change is recorded for gradients; owned by the caller. */
+AG_API ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, ag_tensor **out);
+/* ag_tensor_broadcast_like gives value (or, when NULL, number) in the shape, dtype and device of like. */
+AG_API ag_status ag_tensor_broadcast_like(ag_tensor *value, double number, ag_tensor *like, ag_tensor **out);
+
+/* ---- capabilities ---- */
+typedef enum ag_support { AG_SUPPORT_NONE, AG_SUPPORT_STAGED, AG_SUPPORT_COMPOSED, AG_SUPPORT_NATIVE } ag_support;
+/* ag_supports tells how `op` would run for inputs of `dtype` on `device`; `reason` (optional, [len]) gets why not. */
+AG_API ag_support ag_supports(const ag_op *op, ag_device *device, ag_dtype dtype, char *reason, size_t len);
+AG_API const char *ag_support_word(ag_support support);
+
+/* ---- autodiff ---- */
+typedef enum ag_checkpointing { AG_CHECKPOINT_NONE, AG_CHECKPOINT_BALANCED } ag_checkpointing;
+/* ag_autodiff_push enters a context on this thread, ag_autodiff_pop leaves it; they nest. */
+AG_API ag_status ag_autodiff_push(bool enabled, ag_checkpointing checkpointing);
+AG_API void ag_autodiff_pop(void);
+AG_API bool ag_autodiff_is_enabled(void);
+AG_API int ag_autodiff_depth(void);
+AG_API ag_status ag_tensor_set_requires_grad(ag_tensor *tensor, bool requires_grad); /* leaves of float dtype only */
+AG_API bool ag_tensor_requires_grad(const ag_tensor *tensor); /* a leaf marked so, or a result that depends on one */
+AG_API bool ag_tensor_is_leaf(const ag_tensor *tensor);
+/* ag_tensor_grad_op names the op or custom function whose recorded result this is, NULL for leaves and untracked tensors.
+ * Valid while the tensor lives. */
+AG_API const char *ag_tensor_grad_op(const ag_tensor *tensor);
+AG_API ag_tensor *ag_tensor_grad(const ag_tensor *tensor);    /* borrowed; NULL when there is none */
+AG_API ag_status ag_tensor_set_grad(ag_tensor *tensor, ag_tensor *grad); /* NULL clears */
+AG_API ag_status ag_tensor_detach(ag_tensor *tensor, ag_tensor **out);  /* shares the storage */
+/* ag_backward accumulates d(root)/d(leaf) into every leaf's grad. seed NULL = 1 for a one-element root. */
+AG_API ag_status ag_backward(ag_tensor *root, ag_tensor *seed, bool retain_graph, bool create_graph);
+/* ag_grad returns gradients of root with respect to inputs: [num_inputs] to grads, owned; NULL where root does not depend on
+ * the input and `allow_unused`, else AG_E_AUTODIFF naming it. Leaves' grads are not touched. */
+AG_API ag_status ag_grad(ag_tensor *root, ag_tensor *seed, ag_tensor *const *inputs, int num_inputs, bool retain_graph,
+                         bool create_graph, bool allow_unused, ag_tensor **grads);
+/* A hook sees a gradient and may replace it: *grad is owned by the caller of the hook; put an owned tensor in its place. */
+typedef ag_status (*ag_hook_fn)(void *context, ag_tensor **grad);
+AG_API ag_status ag_tensor_add_hook(ag_tensor *tensor, ag_hook_fn fn, void *context, void (*free_context)(void *),
+                                    uint64_t *id);
+AG_API void ag_tensor_remove_hook(ag_tensor *tensor, uint64_t id);
+/* A custom function: ag_custom_record ties outputs to inputs; backward calls fn with the outputs' gradients (NULL = zero) and
+ * takes the inputs' gradients (NULL = none). Gradients handed out are owned by the engine. `force` records even when no
+ * input is tracked. The outputs must be fresh, untracked tensors. */
+typedef ag_status (*ag_custom_backward_fn)(void *context, int num_outputs, ag_tensor *const *grad_outputs, int num_inputs,
+                                           ag_tensor **grad_inputs);
+AG_API ag_status ag_custom_record(const char *name, ag_tensor *const *inputs, int num_inputs, ag_tensor **outputs,
+                                  int num_outputs, ag_custom_backward_fn fn, void *context, void (*free_context)(void *),
+                                  bool force);
+/* Anomaly mode: backward stops at the first NaN and names the forward line, which `where` supplies at record time. */
+typedef void (*ag_where_fn)(char *buffer, size_t len);
+AG_API void ag_set_anomaly_mode(bool enabled, ag_where_fn where);
+AG_API bool ag_anomaly_mode(void);
+AG_API int64_t ag_autodiff_live_nodes(void);
+
+/* ---- random ---- */
+AG_API void ag_manual_seed(uint64_t seed);
+AG_API ag_generator *ag_generator_new(uint64_t seed); /* NULL when memory is out */
+AG_API void ag_generator_free(ag_generator *generator);
+AG_API void ag_generator_seed(ag_generator *generator, uint64_t seed);
+AG_API void ag_generator_state(const ag_generator *generator, uint64_t *seed, uint64_t *offset); /* NULL = the default one */
+AG_API void ag_generator_set_state(ag_generator *generator, uint64_t seed, uint64_t offset);
+
+/* ---- memory, threads, interrupts ---- */
+typedef struct ag_memory_info {
+    int64_t live_bytes;   /* in tensors now */
+    int64_t peak_bytes;   /* the most there ever was, or since ag_memory_reset_peak */
+    int64_t cached_bytes; /* kept for reuse, not in tensors */
+    int64_t limit_bytes;  /* 0 = none */
+    int64_t num_allocations;
+    int64_t heap_blocks; /* small structs alive: handles, storages, tape slabs */
+} ag_memory_info;
+AG_API void ag_memory(ag_memory_info *out);
+AG_API void ag_memory_reset_peak(void);
+AG_API void ag_memory_trim(void); /* gives cached blocks back to the system */
+AG_API void ag_memory_set_limit(int64_t bytes);
+/* ag_memory_set_reclaim names a function that frees what it can when an allocation fails; the engine then retries once. */
+AG_API void ag_memory_set_reclaim(void (*fn)(void *context), void *context);
+/* ag_memory_fail_after makes the n-th allocation from now fail, once (n >= 1); 0 = off. For tests. Returns how many
+ * allocations happened since it was last set. */
+AG_API int64_t ag_memory_fail_after(int64_t n);
+AG_API ag_status ag_set_num_threads(int count); /* 1..256 */
+AG_API int ag_get_num_threads(void);
+AG_API void ag_interrupt(void); /* async-signal-safe: running calls return AG_E_INTERRUPTED soon */
+AG_API bool ag_interrupt_pending(void);
+AG_API void ag_interrupt_clear(void);
+
+/* ---- files ---- */
+AG_API ag_status ag_npy_load(const char *path, ag_tensor **out);
+AG_API ag_status ag_npy_save(const char *path, ag_tensor *tensor);
+AG_API ag_status ag_idx_load(const char *path, ag_tensor **out); /* plain or gzip */
+
+/* ---- about ---- */
+AG_API const char *ag_version(void);
+AG_API const char *ag_build_info(void); /* compiler, build type, sanitizers */
+AG_API const char *ag_cpu_info(void);   /* processor and the instruction set that was chosen */
+AG_API const char *ag_blas_info(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

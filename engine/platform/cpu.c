@@ -1,0 +1,103 @@
+/* cpu.c: instruction sets, name and number of the processors. */
+#include "platform/cpu.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+static const char *const isa_names[CPU_ISA_COUNT] = {
+    [CPU_BASELINE] = "baseline",
+    [CPU_AVX2] = "avx2",
+    [CPU_AVX512] = "avx512",
+};
+
+static char model_name[96] = "unknown processor";
+static pthread_once_t model_once = PTHREAD_ONCE_INIT;
+
+static cpu_isa detect_hardware(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_cpu_init();
+    bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
+                    __builtin_cpu_supports("bmi2");
+    bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    if (has_avx2 && has_avx512) return CPU_AVX512;
+    if (has_avx2) return CPU_AVX2;
+#endif
+    return CPU_BASELINE;
+}
+
+cpu_isa cpu_detect(void) {
+    cpu_isa best = detect_hardware();
+    const char *wanted = getenv("ARGAND_ISA");
+    if (!wanted) return best;
+    for (int isa = 0; isa < (int)best; isa++)
+        if (strcmp(wanted, isa_names[isa]) == 0) return (cpu_isa)isa;
+    return best;
+}
+
+const char *cpu_isa_name(cpu_isa isa) { return isa_names[isa]; }
+
+/* The kernel writes "model name\t: AMD EPYC 9xx5" once a processor; the first is enough. */
+static void read_model(void) {
+    FILE *info = fopen("/proc/cpuinfo", "re");
+    if (!info) return;
+    char line[256];
+    while (fgets(line, sizeof line, info)) {
+        if (strncmp(line, "model name", 10) != 0) continue;
+        const char *value = strchr(line, ':');
+        if (!value) break;
+        value += 1 + strspn(value + 1, " \t");
+        int len = (int)strcspn(value, "\n");
+        if (len > 0) snprintf(model_name, sizeof model_name, "%.*s", len, value);
+        break;
+    }
+    fclose(info);
+}
+
+const char *cpu_model(void) {
+    pthread_once(&model_once, read_model);
+    return model_name;
+}
+
+/* A container's share of the machine ("max 100000" or "150000 100000": quota and period in us), rounded up; 0 = no bound. */
+static int count_by_quota(void) {
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (!file) return 0;
+    long long quota = 0, period = 0;
+    int num_read = fscanf(file, "%lld %lld", &quota, &period);
+    fclose(file);
+    if (num_read != 2 || quota <= 0 || period <= 0) return 0;
+    return (int)((quota + period - 1) / period);
+}
+
+#ifdef __linux__
+static int count_by_affinity(void) {
+    /* The kernel refuses a mask smaller than its own: grow until it fits. */
+    for (int num_cpus = 1024; num_cpus <= 1 << 18; num_cpus *= 4) {
+        cpu_set_t *mask = CPU_ALLOC((size_t)num_cpus);
+        if (!mask) return 0;
+        size_t size_bytes = CPU_ALLOC_SIZE((size_t)num_cpus);
+        int count = sched_getaffinity(0, size_bytes, mask) == 0 ? CPU_COUNT_S(size_bytes, mask) : 0;
+        CPU_FREE(mask);
+        if (count > 0) return count;
+    }
+    return 0;
+}
+#else
+static int count_by_affinity(void) { return 0; }
+#endif
+
+int cpu_count(void) {
+    int count = count_by_affinity();
+    if (count <= 0) count = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int quota = count_by_quota();
+    if (quota > 0 && quota < count) count = quota;
+    return count > 0 ? count : 1;
+}

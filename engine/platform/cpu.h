@@ -1,0 +1,12 @@
+/* cpu.h: which processor this is and what it can do. */
+#ifndef ARGAND_PLATFORM_CPU_H
+#define ARGAND_PLATFORM_CPU_H
+
+typedef enum cpu_isa { CPU_BASELINE, CPU_AVX2, CPU_AVX512, CPU_ISA_COUNT } cpu_isa;
+
+cpu_isa cpu_detect(void); /* best usable level; ARGAND_ISA=baseline|avx2|avx512 lowers it */
+const char *cpu_isa_name(cpu_isa isa);
+const char *cpu_model(void); /* "AMD EPYC" */
+int cpu_count(void);         /* processors this process may use, at least 1 */
+
+#endif
