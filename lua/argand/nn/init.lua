@@ -1,0 +1,25 @@
+--- Neural network modules.
+
+local activations = require "argand.nn.activations"
+
+local M = {
+  Module = require "argand.nn.module",
+  Linear = require "argand.nn.linear",
+  Dropout = require "argand.nn.dropout",
+  LayerNorm = require "argand.nn.layer_norm",
+  Embedding = require "argand.nn.embedding",
+  Sequential = require "argand.nn.sequential",
+  initializer = require "argand.nn.initializer",
+}
+for name, module_class in pairs(activations) do M[name] = module_class end
+
+--- Marks a tensor as a parameter: detached from any graph, with requires_grad.
+---@param tensor userdata
+---@return userdata
+function M.parameter(tensor)
+  local parameter = tensor:detach()
+  parameter.requires_grad = true
+  return parameter
+end
+
+return M

@@ -1,0 +1,165 @@
+--- tensor: tensor functions and methods that are composed in Lua: several results, FFI access, comparisons of whole tensors.
+local ffi = require "ffi"
+local core = require "argand.core"
+
+local M = {}
+
+local pointer_types = {
+  f64 = "double *", f32 = "float *", f16 = "uint16_t *", bf16 = "uint16_t *", i64 = "int64_t *", i32 = "int32_t *",
+  i16 = "int16_t *", i8 = "int8_t *", u8 = "uint8_t *", bool = "uint8_t *",
+}
+
+-- A pointer does not keep its tensor alive by itself; this does, as long as the pointer lives.
+local pointer_owners = setmetatable({}, {__mode = "k"})
+
+--- A typed FFI pointer to the first of t:numel() contiguous elements, 0-based. f16 and bf16 come as their bits.
+-- Writes through it are not seen by autodiff.
+---@return ffi.cdata*
+local function data(t)
+  local pointer = ffi.cast(pointer_types[t.dtype], core.address(t))
+  pointer_owners[pointer] = t
+  return pointer
+end
+
+local function dim_of(t, dim, op)
+  local ndim = t.ndim
+  local at = dim < 0 and dim + ndim + 1 or dim
+  if at < 1 or at > ndim then
+    core.raise("index", op, ("dim: expected 1 to %d, or -%d to -1, got %s"):format(ndim, ndim, tostring(dim)))
+  end
+  return at
+end
+
+--- Parts of `size` positions along dim (the last may be shorter), or parts of the sizes listed.
+---@param size integer|integer[]
+---@param dim? integer default 1
+---@return table parts views
+local function split(t, size, dim)
+  dim = dim_of(t, dim or 1, "split")
+  local total, parts, start = t:size(dim), {}, 1
+  local is_list = type(size) == "table"
+  if not is_list and (type(size) ~= "number" or size < 1) then
+    core.raise("value", "split", "size: expected a number >= 1 or a list of sizes, got " .. tostring(size))
+  end
+  if is_list then
+    local sum = 0
+    for _, n in ipairs(size) do sum = sum + n end
+    if sum ~= total then
+      core.raise("value", "split", ("size: expected sizes that sum to %d, got %d"):format(total, sum))
+    end
+  end
+  repeat
+    local length = is_list and size[#parts + 1] or math.min(size, total - start + 1)
+    if not length then break end
+    parts[#parts + 1] = t:narrow(dim, length > 0 and start or 1, length)
+    start = start + length
+  until (not is_list and start > total)
+  return parts
+end
+
+--- `count` parts along dim, as equal as may be.
+local function chunk(t, count, dim)
+  dim = dim_of(t, dim or 1, "chunk")
+  if type(count) ~= "number" or count < 1 then
+    core.raise("value", "chunk", "count: expected a number >= 1, got " .. tostring(count))
+  end
+  return split(t, math.max(1, math.ceil(t:size(dim) / count)), dim)
+end
+
+--- The slices along dim, which goes away.
+local function unbind(t, dim)
+  dim = dim_of(t, dim or 1, "unbind")
+  local parts = {}
+  for i = 1, t:size(dim) do parts[i] = t:select(dim, i) end
+  return parts
+end
+
+-- max and min: of all elements, along a dim with positions, or of two tensors.
+local function extreme(all, along, pair)
+  return function(t, other, keepdim)
+    if other == nil then return t[all](t) end
+    if core.is_tensor(other) then return t[pair](t, other) end
+    if type(other) == "table" then return t[along](t, other) end
+    return t[along](t, other, keepdim or false)
+  end
+end
+
+local function check_pair(a, b, op)
+  if not core.is_tensor(b) then
+    core.raise("argument", op, "other: expected a tensor, got " .. type(b))
+  end
+  if a.ndim ~= b.ndim then return false end
+  local sa, sb = a:shape(), b:shape()
+  for i = 1, #sa do if sa[i] ~= sb[i] then return false end end
+  return true
+end
+
+--- True when shape, dtype and every value are the same.
+---@return boolean
+local function equal(a, b)
+  if not check_pair(a, b, "equal") or a.dtype ~= b.dtype then return false end
+  return core.no_grad(function() return a:eq(b):all():item() end)
+end
+
+--- True when |a - b| <= atol + rtol * |b| everywhere; NaN equals NaN with equal_nan.
+---@return boolean
+local function allclose(a, b, options)
+  if not check_pair(a, b, "allclose") then return false end
+  options = options or {}
+  local rtol, atol = options.rtol or 1e-5, options.atol or 1e-8
+  return core.no_grad(function()
+    local x, y = a:to("f64"), b:to("f64")
+    local near = (x - y):abs():le(y:abs() * rtol + atol):logical_or(x:eq(y))
+    if options.equal_nan then near = near:logical_or(x:isnan():logical_and(y:isnan())) end
+    return near:all():item()
+  end)
+end
+
+local function copy_(t, source)
+  t[{}] = source
+  return t
+end
+
+local function fill_(t, value)
+  t[{}] = value
+  return t
+end
+
+--- How an op would run on this tensor: "native" or "composed", or false and the reason.
+local function supports(t, op)
+  return core.supports(op, t.dtype, t.device)
+end
+
+function M.install(ag, methods)
+  local shared = {
+    split = split, chunk = chunk, unbind = unbind, equal = equal, allclose = allclose,
+    max = extreme("amax", "max_dim", "maximum"), min = extreme("amin", "min_dim", "minimum"),
+  }
+  for name, fn in pairs(shared) do
+    methods[name] = fn
+    ag[name] = fn
+  end
+  methods.data = data
+  methods.copy_ = copy_
+  methods.fill_ = fill_
+  methods.zero_ = function(t) return fill_(t, 0) end
+  methods.supports = supports
+  methods.t = function(t) return t:transpose() end
+  methods["repeat"] = methods.tile
+  ag.einsum = require("argand.einsum").einsum
+
+  --- `ag.supports{op = , dtype = , device = }`: how an op would run, or false and the reason.
+  ag.supports = function(query)
+    if type(query) ~= "table" or type(query.op) ~= "string" then
+      core.raise("argument", "supports", "expected {op = name, dtype = name, device = name}")
+    end
+    return core.supports(query.op, query.dtype or "f32", query.device or "cpu")
+  end
+  ag.devices = function()
+    local names = {}
+    for i, device in ipairs(core.device_list()) do names[i] = device.name end
+    return names
+  end
+end
+
+return M

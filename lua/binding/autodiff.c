@@ -1,0 +1,298 @@
+/* autodiff.c: backward, gradients, contexts, hooks and functions of the user.
+ *
+ * Lua functions that backward needs (hooks, custom functions) are called through lua_pcall on the coroutine that called backward
+ * (binding.L); their errors wait until the engine has unwound and are then raised unchanged.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+/* A Lua value that the engine holds on to. */
+typedef struct lua_ref {
+    binding *b;
+    int ref;
+    lua_State *main; /* any coroutine of the state serves to let go */
+} lua_ref;
+
+static lua_ref *ref_new(lua_State *L, binding *b, int index) {
+    lua_ref *r = malloc(sizeof *r);
+    if (!r) luaL_error(L, "not enough memory");
+    lua_pushvalue(L, index);
+    *r = (lua_ref){.b = b, .ref = luaL_ref(L, LUA_REGISTRYINDEX), .main = L};
+    lua_pushlightuserdata(L, b);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    r->main = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    return r;
+}
+
+static void ref_free(void *context) {
+    lua_ref *r = context;
+    luaL_unref(r->main, LUA_REGISTRYINDEX, r->ref);
+    free(r);
+}
+
+static ag_tensor *optional_tensor(lua_State *L, binding *b, int table, const char *key, const char *op) {
+    ag_tensor *t = NULL;
+    if (lua_type(L, table) != LUA_TTABLE) return NULL;
+    lua_getfield(L, table, key);
+    if (!lua_isnil(L, -1)) t = binding_tensor(L, b, lua_gettop(L), op, key);
+    lua_pop(L, 1); /* the table keeps it */
+    return t;
+}
+
+static bool flag(lua_State *L, int table, const char *key) {
+    if (lua_type(L, table) != LUA_TTABLE) return false;
+    lua_getfield(L, table, key);
+    bool value = lua_toboolean(L, -1);
+    lua_pop(L, 1);
+    return value;
+}
+
+static void check_options(lua_State *L, binding *b, int table, const char *op, const char *const *names) {
+    if (lua_isnoneornil(L, table)) return;
+    if (lua_type(L, table) != LUA_TTABLE) binding_fail(L, b, AG_E_ARGUMENT, op, "options", "expected a table of options, got %s", luaL_typename(L, table));
+    lua_pushnil(L);
+    while (lua_next(L, table)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        bool known = false;
+        for (int i = 0; names[i]; i++) known |= strcmp(names[i], key) == 0;
+        if (!known) binding_fail(L, b, AG_E_OPTION, op, key, "unknown option \"%s\"; there are gradient, retain_graph, create_graph%s", key,
+                                 strcmp(op, "grad") == 0 ? " and allow_unused" : "");
+        lua_pop(L, 1);
+    }
+}
+
+/* t:backward{gradient=, retain_graph=, create_graph=} */
+static int tensor_backward(lua_State *L) {
+    static const char *const names[] = {"gradient", "retain_graph", "create_graph", NULL};
+    binding *b = BINDING(L);
+    ag_tensor *root = binding_tensor(L, b, 1, "backward", "self"), *seed;
+    if (binding_handle(L, b, 2)) {
+        seed = binding_tensor(L, b, 2, "backward", "gradient");
+    } else {
+        check_options(L, b, 2, "backward", names);
+        seed = optional_tensor(L, b, 2, "gradient", "backward");
+    }
+    lua_State *previous = b->L;
+    b->L = L;
+    ag_status status = ag_backward(root, seed, flag(L, 2, "retain_graph"), flag(L, 2, "create_graph"));
+    b->L = previous;
+    return status == AG_OK ? 0 : binding_raise(L, b);
+}
+
+/* ag.grad(root, inputs, options) -> list of gradients, nil where unused */
+static int core_grad(lua_State *L) {
+    static const char *const names[] = {"gradient", "retain_graph", "create_graph", "allow_unused", NULL};
+    binding *b = BINDING(L);
+    ag_tensor *root = binding_tensor(L, b, 1, "grad", "root");
+    bool single = binding_handle(L, b, 2) != NULL;
+    if (!single && lua_type(L, 2) != LUA_TTABLE)
+        return binding_fail(L, b, AG_E_ARGUMENT, "grad", "inputs", "expected a tensor or a list of tensors, got %s", luaL_typename(L, 2));
+    check_options(L, b, 3, "grad", names);
+    int count = single ? 1 : (int)lua_objlen(L, 2);
+    ag_tensor **inputs = lua_newuserdata(L, (size_t)(2 * count + 1) * sizeof *inputs), **grads = inputs + count;
+    for (int i = 0; i < count; i++) {
+        if (single) lua_pushvalue(L, 2);
+        else lua_rawgeti(L, 2, i + 1);
+        inputs[i] = binding_tensor(L, b, lua_gettop(L), "grad", "inputs");
+        lua_pop(L, 1);
+    }
+    lua_State *previous = b->L;
+    b->L = L;
+    ag_status status = ag_grad(root, optional_tensor(L, b, 3, "gradient", "grad"), inputs, count, flag(L, 3, "retain_graph"),
+                               flag(L, 3, "create_graph"), flag(L, 3, "allow_unused"), grads);
+    b->L = previous;
+    if (status != AG_OK) return binding_raise(L, b);
+    lua_createtable(L, count, 0);
+    for (int i = 0; i < count; i++) {
+        if (!grads[i]) continue;
+        binding_push(L, b, grads[i]);
+        if (single) return 1;
+        lua_rawseti(L, -2, i + 1);
+    }
+    if (single) lua_pushnil(L);
+    return 1;
+}
+
+static int tensor_detach(lua_State *L) {
+    binding *b = BINDING(L);
+    ag_tensor *result;
+    if (ag_tensor_detach(binding_tensor(L, b, 1, "detach", "self"), &result) != AG_OK) return binding_raise(L, b);
+    binding_push(L, b, result);
+    return 1;
+}
+
+/* ---- contexts ---- */
+
+/* Calls the function at stack position `fn` with what follows it, inside a context. */
+static int call_inside(lua_State *L, bool enabled, ag_checkpointing checkpointing, int fn) {
+    binding *b = BINDING(L);
+    if (lua_type(L, fn) != LUA_TFUNCTION)
+        return binding_fail(L, b, AG_E_ARGUMENT, enabled ? "autodiff" : "no_grad", "fn", "expected a function, got %s", luaL_typename(L, fn));
+    if (ag_autodiff_push(enabled, checkpointing) != AG_OK) return binding_raise(L, b);
+    int depth = ag_autodiff_depth(), status = lua_pcall(L, lua_gettop(L) - fn, LUA_MULTRET, 0);
+    while (ag_autodiff_depth() >= depth) ag_autodiff_pop();
+    return status == 0 ? lua_gettop(L) - fn + 1 : lua_error(L);
+}
+
+static int core_no_grad(lua_State *L) { return call_inside(L, false, AG_CHECKPOINT_NONE, 1); }
+static int core_enable_grad(lua_State *L) { return call_inside(L, true, AG_CHECKPOINT_NONE, 1); }
+
+/* ag.autodiff({checkpointing = "none" | "balanced"}, fn, ...) */
+static int core_autodiff(lua_State *L) {
+    binding *b = BINDING(L);
+    ag_checkpointing checkpointing = AG_CHECKPOINT_NONE;
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_pushnil(L);
+    while (lua_next(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?", *value = lua_tostring(L, -1);
+        if (strcmp(key, "checkpointing") != 0) return binding_fail(L, b, AG_E_OPTION, "autodiff", key, "unknown option \"%s\"; there is checkpointing", key);
+        if (value && strcmp(value, "balanced") == 0) checkpointing = AG_CHECKPOINT_BALANCED;
+        else if (!value || strcmp(value, "none") != 0)
+            return binding_fail(L, b, AG_E_VALUE, "autodiff", key, "expected \"none\" or \"balanced\", got %s", value ? value : luaL_typename(L, -1));
+        lua_pop(L, 1);
+    }
+    return call_inside(L, true, checkpointing, 2);
+}
+
+static int core_is_grad_enabled(lua_State *L) {
+    lua_pushboolean(L, ag_autodiff_is_enabled());
+    return 1;
+}
+
+/* ---- hooks ---- */
+
+static ag_status run_hook(void *context, ag_tensor **grad) {
+    lua_ref *r = context;
+    binding *b = r->b;
+    lua_State *L = b->L;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->ref);
+    binding_push(L, b, ag_tensor_retain(*grad));
+    if (lua_pcall(L, 1, 1, 0) != 0) {
+        binding_keep_error(L);
+        return AG_E_USER;
+    }
+    handle *h = binding_handle(L, b, lua_gettop(L));
+    bool is_nil = lua_isnil(L, -1);
+    if (h && h->tensor) {
+        ag_tensor *replacement = ag_tensor_retain(h->tensor);
+        ag_tensor_release(*grad);
+        *grad = replacement;
+    }
+    lua_pop(L, 1);
+    return h || is_nil ? AG_OK : ag_raise(AG_E_ARGUMENT, "register_hook", "fn", "expected the hook to return a tensor or nothing");
+}
+
+static int hook_remove(lua_State *L) {
+    binding *b = BINDING(L);
+    lua_getfield(L, 1, "tensor");
+    lua_getfield(L, 1, "id");
+    handle *h = binding_handle(L, b, lua_gettop(L) - 1);
+    if (h && h->tensor) ag_tensor_remove_hook(h->tensor, (uint64_t)lua_tonumber(L, -1));
+    return 0;
+}
+
+/* t:register_hook(fn) -> {remove = function} */
+static int tensor_register_hook(lua_State *L) {
+    binding *b = BINDING(L);
+    ag_tensor *t = binding_tensor(L, b, 1, "register_hook", "self");
+    luaL_checktype(L, 2, LUA_TFUNCTION);
+    lua_ref *r = ref_new(L, b, 2);
+    uint64_t id;
+    if (ag_tensor_add_hook(t, run_hook, r, ref_free, &id) != AG_OK) {
+        ref_free(r);
+        return binding_raise(L, b);
+    }
+    lua_createtable(L, 0, 3);
+    lua_pushvalue(L, 1);
+    lua_setfield(L, -2, "tensor");
+    lua_pushnumber(L, (double)id);
+    lua_setfield(L, -2, "id");
+    binding_function(L, b, lua_gettop(L), "remove", hook_remove);
+    return 1;
+}
+
+/* ---- custom functions ---- */
+
+/* Calls the Lua function with the outputs' gradients (nil = zero); it returns one gradient an input (nil = none). */
+static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *grad_outputs, int num_inputs, ag_tensor **grad_inputs) {
+    lua_ref *r = context;
+    binding *b = r->b;
+    lua_State *L = b->L;
+    int top = lua_gettop(L);
+    if (!lua_checkstack(L, num_outputs + num_inputs + 8)) return ag_raise(AG_E_MEMORY, "backward", "", "the Lua stack is full");
+    lua_rawgeti(L, LUA_REGISTRYINDEX, r->ref);
+    for (int i = 0; i < num_outputs; i++) {
+        if (grad_outputs[i]) binding_push(L, b, ag_tensor_retain(grad_outputs[i]));
+        else lua_pushnil(L);
+    }
+    if (lua_pcall(L, num_outputs, num_inputs, 0) != 0) {
+        binding_keep_error(L);
+        return AG_E_USER;
+    }
+    ag_status status = AG_OK;
+    for (int i = 0; i < num_inputs; i++) {
+        handle *h = binding_handle(L, b, top + 1 + i);
+        grad_inputs[i] = h && h->tensor ? ag_tensor_retain(h->tensor) : NULL;
+        if (!h && !lua_isnil(L, top + 1 + i)) status = ag_raise(AG_E_ARGUMENT, "Function", "backward", "expected backward to return tensors or nil");
+    }
+    for (int i = 0; status != AG_OK && i < num_inputs; i++) {
+        ag_tensor_release(grad_inputs[i]);
+        grad_inputs[i] = NULL;
+    }
+    lua_settop(L, top);
+    return status;
+}
+
+static ag_tensor **tensor_list(lua_State *L, binding *b, int index, int *count) {
+    luaL_checktype(L, index, LUA_TTABLE);
+    *count = (int)lua_objlen(L, index);
+    ag_tensor **list = lua_newuserdata(L, (size_t)(*count ? *count : 1) * sizeof *list);
+    for (int i = 0; i < *count; i++) {
+        lua_rawgeti(L, index, i + 1);
+        list[i] = binding_tensor(L, b, lua_gettop(L), "custom", "list");
+        lua_pop(L, 1);
+    }
+    return list;
+}
+
+/* core.custom(name, inputs, outputs, backward, force) ties outputs to inputs */
+static int core_custom(lua_State *L) {
+    binding *b = BINDING(L);
+    const char *name = luaL_checkstring(L, 1);
+    luaL_checktype(L, 4, LUA_TFUNCTION);
+    int num_inputs, num_outputs;
+    ag_tensor **inputs = tensor_list(L, b, 2, &num_inputs), **outputs = tensor_list(L, b, 3, &num_outputs);
+    lua_ref *r = ref_new(L, b, 4);
+    ag_status status = ag_custom_record(name, inputs, num_inputs, outputs, num_outputs, run_custom, r, ref_free, lua_toboolean(L, 5));
+    return status == AG_OK ? 0 : binding_raise(L, b);
+}
+
+/* ---- anomaly mode ---- */
+
+static binding *anomaly_binding;
+
+static void forward_line(char *buffer, size_t len) {
+    if (anomaly_binding && anomaly_binding->L) binding_where(anomaly_binding->L, anomaly_binding, buffer, len);
+}
+
+static int core_set_anomaly_mode(lua_State *L) {
+    anomaly_binding = BINDING(L);
+    ag_set_anomaly_mode(lua_toboolean(L, 1), forward_line);
+    return 0;
+}
+
+void autodiff_register(lua_State *L, binding *b, int module, int methods) {
+    binding_function(L, b, methods, "backward", tensor_backward);
+    binding_function(L, b, methods, "detach", tensor_detach);
+    binding_function(L, b, methods, "register_hook", tensor_register_hook);
+    binding_function(L, b, module, "grad", core_grad);
+    binding_function(L, b, module, "no_grad", core_no_grad);
+    binding_function(L, b, module, "enable_grad", core_enable_grad);
+    binding_function(L, b, module, "autodiff", core_autodiff);
+    binding_function(L, b, module, "is_grad_enabled", core_is_grad_enabled);
+    binding_function(L, b, module, "custom", core_custom);
+    binding_function(L, b, module, "set_anomaly_mode", core_set_anomaly_mode);
+}

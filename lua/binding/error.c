@@ -1,0 +1,140 @@
+/* error.c: the engine's error records as Lua error objects. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "binding.h"
+
+/* The first line of Lua code that is not the library's own: what the user has to look at. */
+void binding_where(lua_State *L, binding *b, char *buffer, size_t len) {
+    lua_Debug info;
+    if (len) buffer[0] = '\0';
+    for (int level = 0; lua_getstack(L, level, &info); level++) {
+        lua_getinfo(L, "Sl", &info);
+        if (info.currentline <= 0) continue;
+        if (b->library_path[0] && info.source[0] == '@' && strncmp(info.source + 1, b->library_path, strlen(b->library_path)) == 0) continue;
+        snprintf(buffer, len, "%s:%d", info.short_src, info.currentline);
+        return;
+    }
+}
+
+static void set_text(lua_State *L, const char *key, const char *text) {
+    if (!text[0]) return;
+    lua_pushstring(L, text);
+    lua_setfield(L, -2, key);
+}
+
+void binding_push_error(lua_State *L, binding *b) {
+    const ag_error record = *ag_last_error();
+    char where[160];
+    binding_where(L, b, where, sizeof where);
+    lua_createtable(L, 0, 10);
+    set_text(L, "code", ag_status_word(record.code));
+    set_text(L, "op", record.op);
+    set_text(L, "arg", record.arg);
+    set_text(L, "expected", record.expected);
+    set_text(L, "got", record.got);
+    set_text(L, "hint", record.hint);
+    set_text(L, "message", record.message);
+    set_text(L, "where", where);
+    luaL_traceback(L, L, NULL, 1);
+    lua_setfield(L, -2, "traceback");
+    lua_rawgeti(L, LUA_REGISTRYINDEX, b->error_metatable_ref);
+    lua_setmetatable(L, -2);
+    if (record.code == AG_E_INTERRUPTED) ag_interrupt_clear();
+}
+
+/* An error of the user's own that passed through the engine (a hook, a custom function) waits in the registry to be raised as it was. */
+static const char pending_key;
+
+int binding_raise(lua_State *L, binding *b) {
+    if (ag_last_error()->code == AG_E_USER) {
+        lua_pushlightuserdata(L, (void *)&pending_key);
+        lua_rawget(L, LUA_REGISTRYINDEX);
+        if (!lua_isnil(L, -1)) {
+            lua_pushlightuserdata(L, (void *)&pending_key);
+            lua_pushnil(L);
+            lua_rawset(L, LUA_REGISTRYINDEX);
+            return lua_error(L);
+        }
+        lua_pop(L, 1);
+    }
+    binding_push_error(L, b);
+    return lua_error(L);
+}
+
+/* Keeps the value on top of the stack as the error to be raised once the engine has unwound. */
+void binding_keep_error(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)&pending_key);
+    lua_insert(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
+    ag_raise(AG_E_USER, "lua", "", "an error in a Lua function");
+}
+
+int binding_fail(lua_State *L, binding *b, ag_status code, const char *op, const char *arg, const char *format, ...) {
+    char message[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(message, sizeof message, format, list);
+    va_end(list);
+    ag_raise(code, op, arg, message);
+    return binding_raise(L, b);
+}
+
+int binding_return_error(lua_State *L, binding *b) {
+    ag_status code = ag_last_error()->code;
+    if (code == AG_E_INTERRUPTED) return binding_raise(L, b);
+    lua_pushnil(L);
+    binding_push_error(L, b);
+    return 2;
+}
+
+static int error_tostring(lua_State *L) {
+    lua_getfield(L, 1, "where");
+    lua_getfield(L, 1, "message");
+    if (lua_isstring(L, -2)) lua_pushfstring(L, "%s: %s", lua_tostring(L, -2), lua_tostring(L, -1));
+    else lua_pushfstring(L, "%s", lua_tostring(L, -1));
+    return 1;
+}
+
+/* `"in loop: " .. err` and its reverse work as with a string. */
+static int error_concat(lua_State *L) {
+    for (int i = 1; i <= 2; i++) {
+        lua_getglobal(L, "tostring");
+        lua_pushvalue(L, i);
+        lua_call(L, 1, 1);
+    }
+    lua_concat(L, 2);
+    return 1;
+}
+
+/* core.raise(code, op, message[, hint]): for the Lua library's own checks. */
+static int core_raise(lua_State *L) {
+    binding *b = BINDING(L);
+    const char *word = luaL_checkstring(L, 1), *op = luaL_checkstring(L, 2), *message = luaL_checkstring(L, 3);
+    ag_status code = AG_E_ARGUMENT;
+    for (int i = 1; i < AG_STATUS_COUNT; i++)
+        if (strcmp(ag_status_word((ag_status)i), word) == 0) code = (ag_status)i;
+    if (lua_isstring(L, 4)) lua_pushfstring(L, "%s; %s", message, lua_tostring(L, 4));
+    else lua_pushstring(L, message);
+    ag_raise(code, op, "", lua_tostring(L, -1));
+    binding_push_error(L, b);
+    if (lua_isstring(L, 4)) {
+        lua_pushvalue(L, 4);
+        lua_setfield(L, -2, "hint");
+    }
+    return lua_error(L);
+}
+
+void error_register(lua_State *L, binding *b) {
+    lua_newtable(L);
+    lua_pushcfunction(L, error_tostring);
+    lua_setfield(L, -2, "__tostring");
+    lua_pushcfunction(L, error_concat);
+    lua_setfield(L, -2, "__concat");
+    lua_pushliteral(L, "argand.Error");
+    lua_setfield(L, -2, "__name");
+    b->error_metatable_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+}
+
+void error_register_functions(lua_State *L, binding *b, int module) { binding_function(L, b, module, "raise", core_raise); }
