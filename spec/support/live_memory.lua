@@ -1,0 +1,30 @@
+--- live_memory: what the engine holds now, after full collections, and what a spec file has left behind.
+local ag = require "argand"
+
+local M = {}
+
+--- Bytes in tensors and nodes on the tape once all garbage is gone. Twice: a finalizer may drop the last reference to more.
+function M.now()
+  collectgarbage()
+  collectgarbage()
+  local memory = ag.memory()
+  return {live = memory.live, nodes = memory.nodes}
+end
+
+--- A sentence about what is held now beyond `before`, or nil.
+function M.difference(before)
+  local now = M.now()
+  if now.live == before.live and now.nodes == before.nodes then return nil end
+  return ("left %+d bytes and %+d tape nodes behind"):format(now.live - before.live, now.nodes - before.nodes)
+end
+
+--- Drops the functions and environments that busted keeps for `element` and everything below it.
+function M.forget(busted, element)
+  for _, child in ipairs(busted.children(element)) do
+    M.forget(busted, child)
+    child.run = nil
+    child.env = nil
+  end
+end
+
+return M
