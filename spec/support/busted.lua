@@ -1,4 +1,5 @@
---- busted: runs spec files inside the command: `argand spec/support/busted.lua [-joff] [busted's options] spec/some_spec.lua ...`.
+--- busted: runs spec files inside the command.
+-- `argand spec/support/busted.lua [-joff] [busted's options] spec/some_spec.lua ...`
 -- Globals are strict, and after each file the engine's live bytes must be what they were before it.
 assert(type(jit) == "table", "the specs run in LuaJIT")
 

@@ -3,7 +3,7 @@ local M = {passed = 0, failed = 0}
 
 local max_shown = 20
 
---- Starts a table of cases: `local check = cases.begin()`, `check(name, fn, ...)` for each, `check.done()` at the end of the `it`.
+--- Starts a table of cases: `local check = cases.begin()`, `check(name, fn, ...)` each, `check.done()` last.
 function M.begin()
   local failures, passed = {}, 0
   local table_of_cases = {}

@@ -3,8 +3,11 @@ local ag = require "argand"
 
 local M = {}
 
---- Bytes in tensors and nodes on the tape once all garbage is gone. Twice: a finalizer may drop the last reference to more.
+--- Bytes in tensors and nodes on the tape once all garbage is gone. Compiled traces hold the closures they were made for, and
+-- so their tensors: flushed. Collected twice, since a finalizer may drop the last reference to more.
 function M.now()
+  jit.flush()
+  jit.flush() -- compiled traces hold the objects that they were recorded with
   collectgarbage()
   collectgarbage()
   local memory = ag.memory()

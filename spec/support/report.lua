@@ -5,7 +5,7 @@ local strict = require "support.strict"
 
 local M = {}
 
-local passed, failed = 0, 0
+local passed, failed, skipped = 0, 0, 0
 local file_start -- {passed, failed, seconds, memory} at the start of the file that runs
 
 local function totals()
@@ -33,7 +33,7 @@ end
 --- Prints the closing line; false when anything failed or nothing ran.
 function M.finish()
   local num_passed, num_failed = totals()
-  if num_passed + num_failed == 0 then
+  if num_passed + num_failed + skipped == 0 then
     print "no spec ran"
     num_failed = 1
   end
@@ -41,7 +41,7 @@ function M.finish()
   return num_failed == 0
 end
 
-local function on_file_start(busted, file)
+local function on_file_start(busted)
   strict.install()
   local num_passed, num_failed = totals()
   file_start = {passed = num_passed, failed = num_failed, seconds = busted.monotime(), memory = live_memory.now()}
@@ -90,6 +90,7 @@ local function subscribe()
     if status == "success" then
       passed = passed + 1
     elseif status == "pending" then
+      skipped = skipped + 1
       print(("  skip  %s: %s"):format(full_name(busted, element), tostring(pending_reason or "no reason given")))
       pending_reason = nil
     else

@@ -3,20 +3,24 @@
 -- A sample file returns a table:
 --   calls    list of calls: {x = {3, 4}, dim = 1}. A tensor parameter is given by its shape, or by {shape = {3, 4}, <fields of
 --            its generator>}; a list parameter by a list of these; attributes by value.
---   gen      generator by parameter name; fields: range = {low, high} of floats; ints = {low, high} of int dtypes; avoid = points
---            that floats keep 0.05 away from; distinct: well separated values; below: positions 1 .. below, with unique: none
---            twice; special = false: no NaN nor Inf; layout = false: always contiguous
+--   gen      generator by parameter name, with the fields
+--              range = {low, high}   of floats; avoid = points that they keep 0.05 away from; distinct: well separated
+--              ints = {low, high}    of int dtypes; nonzero: without 0
+--              below = n             positions 1 .. n, of i64; unique: none twice; negative: half of them from the end
+--              special = false       no NaN nor Inf; extreme: where NaN goes, very large and small values go, too
+--              layout = false        always contiguous; dtype = always that one
+--            `gradient` in a call: false when it has none by design, "agree" when differences cannot tell it
 --   empty, scalar, special   calls on empty and on 0-d tensors, and those that get NaN and Inf; false: it has none
 --   large    one call of about 100,000 elements, an odd number; false: none
 --   layouts  false: contiguous inputs only (for ops that refuse others)
---   expect   list of {args, result, ...}: results by hand; args hold nested lists in place of shapes
+--   expect   list of {args, result, ..., dtype = , dtypes = {name = }}: results by hand; args hold nested lists in place of
+--            shapes, in the op's widest dtype unless told otherwise
 --   grads    names of the parameters to differentiate by (all float ones unless given); false: none
 --   smooth   the second derivative is checked, too
---   kinks    true: first derivative has jumps within the generator's range that finite differences would straddle
---   ulps, magnitude   tolerance (support/approx)
+--   tied     false: no gradients along broadcast dims, where equal values make a kink
+--   ulps, magnitude, large_magnitude   tolerance (support/approx); the last for the large call
 --   mutates  names of the parameters that the call changes
 --   arbitrary   the result's content is not defined, its shape and dtype are
-local ffi = require "ffi"
 local core = require "argand.core"
 local ag = require "argand"
 local approx = require "support.approx"
@@ -96,6 +100,12 @@ end
 
 local specials = {0 / 0, math.huge, -math.huge, 0, -0.0, 1}
 
+-- Elementwise ops also meet values where range reductions, overflow and subnormals matter.
+local extremes = {
+  0 / 0, math.huge, -math.huge, 0, -0.0, 1, -1, 1e4, -1e4, 1e-6, -1e-6, 3e7, -3e7, 1e30, -1e30, 1e-41, 88.75, -88.75, 710, -104,
+  0.5, -0.5,
+}
+
 local function fill_values(gen, dtype, count, seed, with_specials)
   local next_number, kind = random(seed), approx.kinds[dtype]
   if gen.below then return positions(gen, count, next_number) end
@@ -108,7 +118,9 @@ local function fill_values(gen, dtype, count, seed, with_specials)
   end
   local values = floats(gen, count, next_number)
   if with_specials and gen.special ~= false then
-    for i = 1, count, 2 do values[i] = specials[1 + (seed + i) / 2 % #specials - (seed + i) / 2 % 1] end
+    local list, every = specials, 2
+    if gen.extreme then list, every = extremes, 1 end
+    for i = 1, count, every do values[i] = list[1 + (seed + (i - 1) / every) % #list] end
   end
   return values
 end
@@ -119,14 +131,20 @@ local function count_of(shape)
   return count
 end
 
+-- Of larger tensors one block is made here and then repeated; its odd size meets no width of a row or a vector.
+local block = 4093
+
 local function make(shape, gen, dtype, seed, with_specials)
-  local values = fill_values(gen, dtype, count_of(shape), seed, with_specials)
-  local t = ag.empty(shape, {dtype = "f64"})
-  if #values > 0 then
+  local count = count_of(shape)
+  local own = gen.unique and count or math.min(count, block)
+  local values = fill_values(gen, dtype, own, seed, with_specials)
+  local t = ag.empty({own}, {dtype = "f64"})
+  if own > 0 then
     local p = t:data()
-    for i = 1, #values do p[i - 1] = values[i] end
+    for i = 1, own do p[i - 1] = values[i] end
   end
-  return t:to(dtype)
+  if own < count then t = t:tile(math.ceil(count / own)):narrow(1, 1, count) end
+  return t:reshape(shape):to(dtype):contiguous()
 end
 
 -- ---- layouts ----
@@ -278,9 +296,9 @@ end
 function M.unary(fields)
   local sample = copied(fields)
   sample.gen = {x = fields}
-  sample.calls = with_attrs({{x = {5, 3}}, {x = {37}}, {x = {2, 3, 4}}}, fields.attrs)
+  sample.calls = with_attrs({{x = {5, 3}}, {x = {37}}, {x = {2, 3, 4}}, {x = {1, 2, 1, 2, 1, 2, 1, 3}}}, fields.attrs)
   sample.empty, sample.scalar = {{x = {0, 3}}}, {{x = {}}}
-  sample.special = {{x = {37}}}
+  sample.special = fields.special or {{x = {37}}, {x = {shape = {53}, extreme = true}}}
   sample.large = {x = {100003}}
   return sample
 end
@@ -291,10 +309,13 @@ function M.binary(fields)
   sample.gen = {a = fields.a or {}, b = fields.b or {}}
   sample.calls = with_attrs({
     {a = {4, 3}, b = {4, 3}}, {a = {37}, b = {37}}, {a = {3, 1}, b = {5}}, {a = {2, 3, 4}, b = {3, 1}}, {a = {2, 3}, b = {}},
+    {a = {2, 1, 3, 1, 2}, b = {3, 1, 2, 1}}, {a = {1, 2, 1, 1, 2, 1, 1, 3}, b = {2, 1, 1, 2, 1, 1, 2, 1}},
   }, fields.attrs)
   sample.empty = {{a = {0, 3}, b = {3}}, {a = {2, 0}, b = {1, 1}}}
   sample.scalar = {{a = {}, b = {}}}
-  sample.special = {{a = {12, 1}, b = {12}}, {a = {37}, b = {37}}}
+  sample.special = {
+    {a = {12, 1}, b = {12}}, {a = {37}, b = {37}}, {a = {shape = {23, 1}, extreme = true}, b = {shape = {23}, extreme = true}},
+  }
   sample.large = {a = {100003}, b = {100003}}
   return sample
 end

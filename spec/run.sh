@@ -1,0 +1,175 @@
+#!/bin/sh
+# run: everything that can be checked, stage by stage; the last line is "N passed, N failed" over all of them. See README.md.
+#
+#   sh spec/run.sh                       all stages
+#   sh spec/run.sh spec/lua spec/x.lua   only these spec files or folders, on the three configurations
+set -u
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd) || exit 1
+cd -- "$root" || exit 1
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM
+
+jobs=2
+limit_s=600 # for one spec file or program: a hang is a failure, too
+total_passed=0
+total_failed=0
+: >"$scratch/failed_stages"
+
+# LuaJIT and OpenBLAS keep memory to the end; leaks of ours are found by the engine's counters after each spec file.
+export ASAN_OPTIONS="detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1"
+export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+export TSAN_OPTIONS="halt_on_error=1"
+unset ARGAND_EAGER ARGAND_CHECK ARGAND_ISA ARGAND_THREADS LUA_PATH LUA_CPATH LUA_INIT
+
+# stage NAME COMMAND...: runs the command, shows what it prints and counts it. A command that prints "N passed, N failed" last
+# is counted so, any other as one case by its exit status.
+stage() {
+    name=$1
+    shift
+    printf '\n== %s\n' "$name"
+    start=$(date +%s)
+    { "$@" 2>&1; echo $? >"$scratch/status"; } | tee "$scratch/output"
+    status=$(cat "$scratch/status")
+    counts=$(tail -n 1 "$scratch/output" | sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed$/\1 \2/p')
+    if [ -z "$counts" ]; then
+        if [ "$status" -eq 0 ]; then counts='1 0'; else counts='0 1'; fi
+    fi
+    passed=${counts% *}
+    failed=${counts#* }
+    # Ended badly without a failed case, as a crash does.
+    if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi
+    total_passed=$((total_passed + passed))
+    total_failed=$((total_failed + failed))
+    [ "$failed" -eq 0 ] || printf '   %s: %s failed\n' "$name" "$failed" >>"$scratch/failed_stages"
+    printf '== %s: %d passed, %d failed, %d s\n' "$name" "$passed" "$failed" $(($(date +%s) - start))
+}
+
+# build PRESET [TARGET...]
+build() {
+    preset=$1
+    shift
+    cmake --preset "$preset" || return 1
+    folder=build
+    [ "$preset" = release ] || folder=build/$preset
+    if [ $# -gt 0 ]; then set -- --target "$@"; fi
+    cmake --build "$folder" --parallel "$jobs" "$@"
+}
+
+# run_specs COMMAND OPTION FILE...: each file in a process of its own, so that a crash costs that file only.
+run_specs() {
+    argand=$1
+    option=$2
+    shift 2
+    if [ ! -x "$argand" ]; then
+        echo "$argand was not built"
+        return 1
+    fi
+    sum_passed=0
+    sum_failed=0
+    for file in "$@"; do
+        # shellcheck disable=SC2086 # no option is no argument
+        timeout -k 10 "$limit_s" "$argand" spec/support/busted.lua $option "$file" >"$scratch/spec" 2>&1 </dev/null
+        spec_status=$?
+        spec_counts=$(tail -n 1 "$scratch/spec" | sed -n 's/^\([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed$/\1 \2/p')
+        if [ -n "$spec_counts" ]; then sed '$d' "$scratch/spec"; else cat "$scratch/spec"; fi
+        [ -n "$spec_counts" ] || spec_counts='0 1'
+        spec_failed=${spec_counts#* }
+        if [ "$spec_status" -ne 0 ] && { [ "$spec_failed" -eq 0 ] || [ "$spec_status" -ne 1 ]; }; then
+            echo "  FAIL  $file ended with status $spec_status"
+            [ "$spec_failed" -gt 0 ] || spec_failed=1
+        fi
+        sum_passed=$((sum_passed + ${spec_counts% *}))
+        sum_failed=$((sum_failed + spec_failed))
+    done
+    echo "$sum_passed passed, $sum_failed failed"
+    [ "$sum_failed" -eq 0 ]
+}
+
+# run_program FAILURE FILE: a C program that prints a line a case; those that match FAILURE failed, those with a case's shape
+# passed.
+run_program() {
+    timeout -k 10 "$limit_s" "$2" >"$scratch/program" 2>&1
+    program_status=$?
+    cat "$scratch/program"
+    num_failed=$(grep -c "$1" "$scratch/program")
+    num_lines=$(grep -cE '^(ok  |FAIL)  |^[a-z0-9_]+ +[0-9.a-z]+ +[0-9.]+  at ' "$scratch/program")
+    num_passed=$((num_lines - num_failed))
+    if [ "$program_status" -ne 0 ] && [ "$num_failed" -eq 0 ]; then num_failed=1; fi
+    echo "$num_passed passed, $num_failed failed"
+    [ "$num_failed" -eq 0 ]
+}
+
+# A file with a warning is a failed case.
+run_luacheck() {
+    luacheck --no-color lua spec examples >"$scratch/luacheck"
+    check_status=$?
+    grep -vE '^Checking .* OK$|^$' "$scratch/luacheck"
+    num_passed=$(grep -cE '^Checking .* OK$' "$scratch/luacheck")
+    num_failed=$(grep -cE '^Checking .*(warning|error)' "$scratch/luacheck")
+    if [ "$check_status" -ne 0 ] && [ "$num_failed" -eq 0 ]; then num_failed=1; fi
+    echo "$num_passed passed, $num_failed failed"
+}
+
+# The instruction sets of vmath_test_<isa> that this processor has.
+instruction_sets() {
+    echo baseline
+    flags=" $(sed -n '/^flags/{s/.*: //p;q}' /proc/cpuinfo) "
+    has() {
+        for flag in "$@"; do
+            case $flags in *" $flag "*) ;; *) return 1 ;; esac
+        done
+    }
+    has avx2 fma f16c bmi2 && echo avx2
+    has avx2 fma f16c bmi2 avx512f avx512bw avx512dq avx512vl && echo avx512
+}
+
+run_c_programs() {
+    stage 'thread pool' run_program '^FAIL' build/spec/pool_test
+    stage 'thread pool under ThreadSanitizer' run_program '^FAIL' build/tsan/spec/pool_test
+    stage 'threads that call the engine at once' run_program '^FAIL' build/spec/threads_test
+    stage 'threads under ThreadSanitizer' run_program '^FAIL' build/tsan/spec/threads_test
+    for isa in $(instruction_sets); do
+        [ "$isa" = baseline ] || [ -x "build/spec/vmath_test_$isa" ] || continue
+        stage "vector mathematics, $isa" run_program ' OVER$' "build/spec/vmath_test_$isa"
+    done
+    # AVX-512 is unknown to memcheck, which shows us a processor without it.
+    stage 'C example under memcheck' valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
+        --errors-for-leak-kinds=definite,indirect build/spec/embed_c
+    # Cached blocks are poisoned, and a chain of them is reached through one another.
+    stage 'C example under AddressSanitizer' env ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=use_poisoned=1 build/dev/spec/embed_c
+}
+
+begin=$(date +%s)
+if [ $# -gt 0 ]; then files=$(find "$@" -name '*_spec.lua' | sort); else files=$(find spec -name '*_spec.lua' | sort); fi
+if [ -z "$files" ]; then
+    echo "no *_spec.lua in: $*"
+    echo '0 passed, 1 failed'
+    exit 1
+fi
+
+stage 'packages and release build' sh examples/quickstart.sh --build luajit lua-busted lua-check valgrind
+if [ $# -eq 0 ]; then
+    stage 'C programs' build release spec_programs
+    stage 'luacheck' run_luacheck
+fi
+# shellcheck disable=SC2086 # a list of words, here and below
+stage 'specs: release, JIT' run_specs build/argand '' $files
+# shellcheck disable=SC2086
+stage 'specs: release, interpreter' run_specs build/argand -joff $files
+stage 'AddressSanitizer and UndefinedBehaviorSanitizer build' build dev all embed_c
+# shellcheck disable=SC2086
+stage 'specs: sanitizers, interpreter' run_specs build/dev/argand -joff $files
+if [ $# -eq 0 ]; then
+    stage 'ThreadSanitizer build' build tsan pool_test threads_test
+    run_c_programs
+fi
+
+printf '\n== all stages: %d s\n' $(($(date +%s) - begin))
+if [ -s "$scratch/failed_stages" ]; then
+    echo 'failed stages:'
+    cat "$scratch/failed_stages"
+fi
+echo "$total_passed passed, $total_failed failed"
+[ "$total_failed" -eq 0 ]
