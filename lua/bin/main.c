@@ -51,6 +51,7 @@ static void set_arguments(lua_State *L, int argc, char **argv) {
 static int protected_main(lua_State *L) {
     int *exit_code = lua_touserdata(L, 1);
     luaL_openlibs(L);
+    interrupt_install(L);
     set_paths(L);
     lua_getglobal(L, "require");
     lua_pushliteral(L, "argand.cli");
@@ -70,7 +71,6 @@ int main(int argc, char **argv) {
         return 1;
     }
     set_arguments(L, argc, argv);
-    interrupt_install(L);
     if (lua_cpcall(L, protected_main, &exit_code) != 0) {
         const char *message = lua_tostring(L, -1);
         if (!message && luaL_callmeta(L, -1, "__tostring")) message = lua_tostring(L, -1);
