@@ -25,7 +25,7 @@ static void copy_flat(void *context, int64_t begin, int64_t end) {
     const struct copy_task *task = context;
     convert_run convert = cpu_convert_kernels()->convert[task->source_dtype][task->target_dtype];
     for (int64_t i = begin; i < end; i += POLL_ELEMENTS) {
-        if (i > begin && interrupt_pending()) return;
+        if (interrupt_pending()) return;
         int64_t n = end - i < POLL_ELEMENTS ? end - i : POLL_ELEMENTS;
         convert(n, task->source + i * task->source_size, 1, task->target + i * task->target_size, 1);
     }

@@ -317,6 +317,10 @@ ag_status cpu_randperm(ag_call *call) {
         goto done;
     }
     sort_row(AG_I64, draw.keys, n, false, NULL, positions, scratch);
+    if (interrupt_pending()) {
+        status = call_fail(call, AG_E_INTERRUPTED, NULL, NULL, NULL, "an interrupt");
+        goto done;
+    }
     for (int64_t i = 0; i < n; i++) positions[i] += call->index_base;
     cpu_convert_kernels()->convert[AG_I64][dtype](n, positions, 1, tensor_address(out), 1);
 done:

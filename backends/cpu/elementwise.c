@@ -15,7 +15,6 @@
 #define TILE_ELEMENTS 512 /* 4 KiB of f64 */
 #define TILE_SIDE 32      /* of tiles with a transposed operand: 32 columns, 16 rows */
 #define POLL_ELEMENTS 65536
-#define LONG_RUN 65536 /* shorter runs are over before anybody could interrupt them */
 
 /* What the driver has to know of an op. */
 struct op_facts {
@@ -41,7 +40,7 @@ static const struct op_facts op_facts[OP_COUNT] = {
 };
 
 ag_status elementwise_status(const ag_call *call) {
-    if (call->outputs[0]->numel > LONG_RUN && interrupt_pending())
+    if (interrupt_pending())
         return error_set(AG_E_INTERRUPTED, call->op->name, NULL, NULL, NULL, "interrupted");
     return AG_OK;
 }
@@ -64,7 +63,7 @@ struct flat_task {
 static void flat_range(void *context, int64_t begin, int64_t end) {
     const struct flat_task *task = context;
     for (int64_t i = begin; i < end; i += POLL_ELEMENTS) {
-        if (i > begin && interrupt_pending()) return;
+        if (interrupt_pending()) return;
         const void *inputs[ELEMENTWISE_MAX_INPUTS];
         for (int k = 0; k < ELEMENTWISE_MAX_INPUTS; k++) {
             bool moves = task->inputs[k] && !(task->scalar_mask >> k & 1);

@@ -38,7 +38,7 @@ struct elementwise_run {
 
 /* elementwise_run_strided does the run; each input broadcasts to the output's shape. A pending interrupt ends it early. */
 void elementwise_run_strided(const struct elementwise_run *run);
-/* elementwise_status is AG_OK, or AG_E_INTERRUPTED when an interrupt may have ended a long run early. */
+/* elementwise_status is AG_OK, or AG_E_INTERRUPTED when an interrupt may have ended the run early. */
 ag_status elementwise_status(const ag_call *call);
 
 #endif

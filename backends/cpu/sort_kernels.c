@@ -8,10 +8,14 @@
 
 #include <string.h>
 
+#include "platform/interrupt.h"
+
 #define RUN_LEN 16             /* insertion sort up to here */
 #define RADIX_MIN_LEN 64       /* times key bytes: below it merging is faster than counting */
 #define TOPK_HEAP_SHARE 64     /* a heap while k <= n / this, else the whole row is sorted */
 #define TOPK_CHUNK 256         /* records made at a time for the heap */
+#define POLL_RECORDS (1 << 18) /* a few milliseconds of a pass over a long row */
+#define POLL_SCATTERED 16      /* each may be the first to touch a page, which the system then clears: up to 2 MiB */
 
 typedef uint64_t narrow_record; /* key << 32 | position */
 typedef struct wide_record {
@@ -120,8 +124,12 @@ static inline uint64_t key_mask(ag_dtype dtype) { return UINT64_MAX >> (64 - 8 *
     static KIND##_record *KIND##_radix_sort(KIND##_record *a, KIND##_record *other, int64_t n, int key_bytes) {     \
         uint32_t counts[8][256];                                                                                    \
         memset(counts, 0, (size_t)key_bytes * sizeof counts[0]);                                                    \
-        for (int64_t i = 0; i < n; i++)                                                                             \
-            for (int b = 0; b < key_bytes; b++) counts[b][KEY(a[i]) >> 8 * b & 255]++;                              \
+        for (int64_t block = 0; block < n; block += POLL_RECORDS) {                                                 \
+            int64_t end = n - block < POLL_RECORDS ? n : block + POLL_RECORDS;                                      \
+            if (interrupt_pending()) return a;                                                                      \
+            for (int64_t i = block; i < end; i++)                                                                   \
+                for (int b = 0; b < key_bytes; b++) counts[b][KEY(a[i]) >> 8 * b & 255]++;                          \
+        }                                                                                                           \
         for (int b = 0; b < key_bytes; b++) {                                                                       \
             uint32_t *next = counts[b], start = 0;                                                                  \
             if (next[KEY(a[0]) >> 8 * b & 255] == n) continue;                                                      \
@@ -130,7 +138,11 @@ static inline uint64_t key_mask(ag_dtype dtype) { return UINT64_MAX >> (64 - 8 *
                 next[bucket] = start;                                                                               \
                 start += count;                                                                                     \
             }                                                                                                       \
-            for (int64_t i = 0; i < n; i++) other[next[KEY(a[i]) >> 8 * b & 255]++] = a[i];                         \
+            for (int64_t block = 0; block < n && !interrupt_pending(); block += POLL_SCATTERED) {                   \
+                int64_t end = n - block < POLL_SCATTERED ? n : block + POLL_SCATTERED;                              \
+                for (int64_t i = block; i < end; i++) other[next[KEY(a[i]) >> 8 * b & 255]++] = a[i];               \
+            }                                                                                                       \
+            if (interrupt_pending()) return a;                                                                      \
             KIND##_record *swap = a;                                                                                \
             a = other;                                                                                              \
             other = swap;                                                                                           \
@@ -187,7 +199,11 @@ DEFINE_TOPK(wide, WIDE_BEFORE)
 static const void *sorted_records(ag_dtype dtype, const void *x, int64_t n, uint64_t flip, void *scratch) {
     void *other = (char *)scratch + (size_t)n * record_bytes(dtype);
     int key_bytes = (int)dtype_size(dtype);
-    loads[dtype](x, 0, n, flip, scratch);
+    for (int64_t block = 0; block < n; block += POLL_RECORDS) {
+        if (interrupt_pending()) return scratch;
+        loads[dtype](x, block, n - block < POLL_RECORDS ? n : block + POLL_RECORDS, flip,
+                     (char *)scratch + (size_t)block * record_bytes(dtype));
+    }
     if (n < RADIX_MIN_LEN * key_bytes)
         return is_wide(dtype) ? (void *)wide_merge_sort(scratch, other, n) : (void *)narrow_merge_sort(scratch, other, n);
     return is_wide(dtype) ? (void *)wide_radix_sort(scratch, other, n, key_bytes)
@@ -222,9 +238,13 @@ static void gather(ag_dtype dtype, const void *x, const void *records, int64_t n
 }
 
 static void write_results(ag_dtype dtype, const void *x, const void *records, int64_t n, void *y, int64_t *positions) {
-    if (y) gather(dtype, x, records, n, y);
-    if (positions && is_wide(dtype)) wide_positions(records, n, positions);
-    if (positions && !is_wide(dtype)) narrow_positions(records, n, positions);
+    for (int64_t block = 0; block < n && !interrupt_pending(); block += POLL_RECORDS) {
+        int64_t len = n - block < POLL_RECORDS ? n - block : POLL_RECORDS;
+        const char *from = (const char *)records + (size_t)block * record_bytes(dtype);
+        if (y) gather(dtype, x, from, len, (char *)y + (size_t)block * dtype_size(dtype));
+        if (positions && is_wide(dtype)) wide_positions(from, len, positions + block);
+        if (positions && !is_wide(dtype)) narrow_positions(from, len, positions + block);
+    }
 }
 
 size_t sort_scratch_bytes(ag_dtype dtype, int64_t n) { return 2 * (size_t)n * record_bytes(dtype); }
@@ -232,6 +252,7 @@ size_t sort_scratch_bytes(ag_dtype dtype, int64_t n) { return 2 * (size_t)n * re
 void sort_row(ag_dtype dtype, const void *x, int64_t n, bool descending, void *y, int64_t *positions, void *scratch) {
     if (n == 0) return;
     const void *records = sorted_records(dtype, x, n, descending ? key_mask(dtype) : 0, scratch);
+    if (interrupt_pending()) return;
     write_results(dtype, x, records, n, y, positions);
 }
 
@@ -251,16 +272,19 @@ void topk_row(ag_dtype dtype, const void *x, int64_t n, int64_t k, bool largest,
         wide_topk(x, n, k, loads[dtype], flip, scratch);
     else
         narrow_topk(x, n, k, loads[dtype], flip, scratch);
+    if (interrupt_pending()) return;
     write_results(dtype, x, records, k, y, positions);
 }
 
 int64_t unique_flat(ag_dtype dtype, const void *x, int64_t n, void *values, int64_t *inverse, int64_t *counts, void *scratch) {
     if (n == 0) return 0;
     const void *records = sorted_records(dtype, x, n, 0, scratch);
+    if (interrupt_pending()) return 0;
     size_t size = dtype_size(dtype);
     int64_t found = 0;
     uint64_t last = 0;
     for (int64_t i = 0; i < n; i++) {
+        if (i % POLL_RECORDS == 0 && interrupt_pending()) return 0;
         uint64_t key = key_of(dtype, records, i);
         int64_t position = position_of(dtype, records, i);
         bool is_nan = dtype_is_float(dtype) && key == key_mask(dtype);

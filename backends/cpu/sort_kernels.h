@@ -6,6 +6,7 @@
  *
  * Nothing allocates: `scratch` is the caller's, 16-byte aligned, of the size that the function beside tells. Rows are
  * independent, so a caller runs them in parallel with one scratch a thread. A row is shorter than SORT_MAX_LEN.
+ * A pending interrupt ends the functions early; the results are then of no use, and the caller reports it.
  */
 #ifndef ARGAND_CPU_SORT_KERNELS_H
 #define ARGAND_CPU_SORT_KERNELS_H

@@ -10,7 +10,7 @@
 /* min and max: NaN wins. Two single conditions, because a joined one keeps gcc 12 from vector code.
  * The quick remainder is exact while the quotient is below 2^28 for f32: it then has its bits in double, and so has its product
  * with b. f64 has no wider type and asks libm. */
-#define DEFINE_FLOAT_MATH(prefix, type, fabs_, floor_)                                              \
+#define DEFINE_FLOAT_MATH(prefix, type, fabs_)                                                      \
     VM_INLINE type prefix##_abs(type x) { return fabs_(x); }                                        \
     VM_INLINE type prefix##_sign(type x) {                                                          \
         type still = x == 0 ? (type)0 : x; /* NaN stays */                                          \
@@ -32,7 +32,8 @@
         type r = prefix##_fmod(a, b);                                                               \
         return r != 0 && (r < 0) != (b < 0) ? r + b : r;                                            \
     }                                                                                               \
-    VM_INLINE type prefix##_floordiv(type a, type b) { return floor_(a / b); }
+    /* In double, lest an f32 quotient round up to a whole number or underflow to -0. */            \
+    VM_INLINE type prefix##_floordiv(type a, type b) { return (type)floor((double)a / (double)b); }
 
 VM_INLINE double vd_fmod(double a, double b) { return fmod(a, b); }
 
@@ -43,8 +44,8 @@ VM_INLINE float vm_fmod(float a, float b) {
     return fabsf(b) < INFINITY ? copysignf(r, a) : a;
 }
 
-DEFINE_FLOAT_MATH(vm, float, fabsf, floorf)
-DEFINE_FLOAT_MATH(vd, double, fabs, floor)
+DEFINE_FLOAT_MATH(vm, float, fabsf)
+DEFINE_FLOAT_MATH(vd, double, fabs)
 
 /* A divisor of 0 gives 0 here: the driver refuses it beforehand. The smallest integer by -1 would trap: -1 is its own case. */
 #define DEFINE_INT_MATH(prefix, type, unsigned_type, width, lowest, highest, above)                            \

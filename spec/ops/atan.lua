@@ -1,0 +1,4 @@
+--- atan: sample data.
+local samples = require "support.samples"
+
+return samples.unary {range = {-4, 4}, smooth = true, expect = {{{x = {0, 1}}, {0, 0.7853981633974483}}}}

@@ -1,0 +1,6 @@
+--- bitwise_not: sample data.
+local samples = require "support.samples"
+
+return samples.unary {
+  expect = {{{x = {0, 1, -2}}, {-1, -2, 1}}, {{x = {true, false}}, {false, true}, dtype = "bool"}},
+}

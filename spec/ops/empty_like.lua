@@ -1,0 +1,5 @@
+--- empty_like: sample data.
+return {
+  calls = {{x = {3, 4}}, {x = {3}, dtype = "i32"}}, empty = {{x = {0, 4}}}, scalar = {{x = {}}},
+  arbitrary = true,
+}

@@ -1,0 +1,4 @@
+--- gelu: sample data.
+local samples = require "support.samples"
+
+return samples.unary {range = {-3, 3}, smooth = true, expect = {{{x = {0, 1}}, {0, 0.8413447460685429}}}}

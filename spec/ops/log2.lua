@@ -1,0 +1,6 @@
+--- log2: sample data.
+local samples = require "support.samples"
+
+return samples.unary {
+  range = {0.3, 4}, ints = {1, 9}, smooth = true, expect = {{{x = {1, 8, 0.25}}, {0, 3, -2}}},
+}

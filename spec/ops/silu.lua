@@ -1,0 +1,4 @@
+--- silu: sample data.
+local samples = require "support.samples"
+
+return samples.unary {range = {-4, 4}, smooth = true, expect = {{{x = {0, 1}}, {0, 0.7310585786300049}}}}

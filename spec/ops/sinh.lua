@@ -1,0 +1,4 @@
+--- sinh: sample data.
+local samples = require "support.samples"
+
+return samples.unary {range = {-2, 2}, smooth = true, expect = {{{x = {0, 1}}, {0, 1.1752011936438014}}}}
