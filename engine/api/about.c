@@ -33,15 +33,14 @@ static bool cut(const char **from, const char *mark, char *buffer, size_t len) {
 }
 
 ag_status ag_raise(ag_status code, const char *op, const char *arg, const char *message) {
-    char body[512], expected[160], got[256];
+    char body[512], expected[160];
     const char *rest = message, *at = body;
     bool has_hint = cut(&rest, "; ", body, sizeof body), has_expected = strncmp(body, "expected ", 9) == 0;
     if (has_expected) {
         at += 9;
         cut(&at, ", got ", expected, sizeof expected);
     }
-    snprintf(got, sizeof got, "%s", at);
-    return error_set(code, op, arg, has_expected ? expected : NULL, has_hint ? rest : NULL, "%s", got);
+    return error_set(code, op, arg, has_expected ? expected : NULL, has_hint ? rest : NULL, "%s", at);
 }
 
 const char *ag_dtype_name(ag_dtype dtype) { return dtype_name(dtype); }

@@ -22,7 +22,7 @@ static const char *arg_kind_words[] = {"nothing", "a tensor", "a list of tensors
 static ag_status refuse_arg(const ag_call *call, const param *p, const ag_arg *arg, const char *expected) {
     ag_status code = AG_E_ARGUMENT;
     if (arg->kind == AG_ARG_STRING) return call_fail(call, code, p->name, expected, NULL, "\"%.80s\"", arg->as.string);
-    if (arg->kind == AG_ARG_NUMBER) return call_fail(call, code, p->name, expected, NULL, "%.17g", arg->as.number);
+    if (arg->kind == AG_ARG_NUMBER) return call_fail(call, code, p->name, expected, NULL, "%.17g", isnan(arg->as.number) ? NAN : arg->as.number);
     return call_fail(call, code, p->name, expected, NULL, "%s", arg_kind_words[arg->kind]);
 }
 
@@ -185,7 +185,7 @@ static ag_status run_out(build *b, ag_tensor *target, ag_tensor **outputs) {
         return call_fail(call, AG_E_AUTODIFF, "out", "untracked tensors, since out= is not recorded", "use ag.no_grad, or leave out= away", "a tracked one");
     if (call->num_outputs != 1) return call_fail(call, AG_E_OPTION, "out", "an op with one result", NULL, "one with %d", call->num_outputs);
     context_pause();
-    ag_status status = exec_run_into(call, target);
+    ag_status status = exec_run_into(call, target, "out");
     context_resume();
     if (status == AG_OK) outputs[0] = tensor_retain(target);
     return status;

@@ -15,9 +15,7 @@ ag_status ag_tensor_empty(ag_dtype dtype, int ndim, const int64_t *dims, ag_devi
     if (ndim < 0 || ndim > AG_MAX_NDIM) return error_set(AG_E_SHAPE, "empty", "ndim", "0 to 8", NULL, "%d", ndim);
     if (ndim) memcpy(s.dims, dims, (size_t)ndim * sizeof *dims);
     AG_TRY(shape_check(&s, dtype_size(dtype), "empty"));
-    ag_status status = tensor_new(dtype, &s, device ? device : registry_default(), out);
-    if (status != AG_OK) error_name_op("empty");
-    return status;
+    return error_in(tensor_new(dtype, &s, device ? device : registry_default(), out), "empty");
 }
 
 ag_status ag_tensor_from_data(ag_dtype dtype, int ndim, const int64_t *dims, ag_device *device, const void *data, ag_tensor **out) {
@@ -45,7 +43,8 @@ int64_t ag_tensor_numel(const ag_tensor *tensor) { return tensor->numel; }
 bool ag_tensor_is_contiguous(const ag_tensor *tensor) { return tensor->is_contiguous; }
 uint32_t ag_tensor_version(const ag_tensor *tensor) { return tensor_version(tensor); }
 bool ag_tensor_shares_storage(const ag_tensor *a, const ag_tensor *b) { return a->storage == b->storage; }
-size_t ag_tensor_bytes_held(const ag_tensor *tensor) {
+size_t ag_tensor_charge(ag_tensor *tensor) {
+    if (atomic_exchange_explicit(&tensor->storage->is_charged, true, memory_order_relaxed)) return sizeof(ag_tensor);
     size_t data = tensor->storage->size_bytes;
     return sizeof(ag_tensor) + sizeof(storage) + (data <= STORAGE_INLINE_BYTES ? STORAGE_INLINE_BYTES : memory_block_size(data));
 }
@@ -104,8 +103,8 @@ ag_status ag_tensor_read(ag_tensor *tensor, ag_dtype dtype, void *out, int64_t c
     if (dtype < 0 || dtype >= AG_DTYPE_COUNT) return error_set(AG_E_DTYPE, "read", "dtype", "a dtype", NULL, "%d", (int)dtype);
     if (capacity < tensor->numel)
         return error_set(AG_E_VALUE, "read", "capacity", "room for every element", NULL, "%lld for %lld", (long long)capacity, (long long)tensor->numel);
-    AG_TRY(exec_convert(tensor, dtype, &converted));
-    ag_status status = exec_contiguous(converted, &flat);
+    AG_TRY(error_in(exec_convert(tensor, dtype, &converted), "read"));
+    ag_status status = error_in(exec_contiguous(converted, &flat), "read");
     tensor_release(converted);
     AG_TRY(status);
     ag_device *device = flat->storage->device;
@@ -126,7 +125,7 @@ ag_status ag_tensor_set_requires_grad(ag_tensor *tensor, bool requires_grad) {
         if (!dtype_is_float((ag_dtype)tensor->dtype))
             return error_set(AG_E_KIND, "requires_grad", "tensor", "a float tensor", "only floats have gradients; convert: t:to(\"f32\")", "%s",
                              dtype_name((ag_dtype)tensor->dtype));
-        return tape_leaf_new(tensor, &tensor->node);
+        return error_in(tape_leaf_new(tensor, &tensor->node), "requires_grad");
     }
     if (!requires_grad && is_leaf) {
         node_release(tensor->node);
@@ -154,7 +153,7 @@ ag_status ag_tensor_set_grad(ag_tensor *tensor, ag_tensor *grad) {
             return error_set(grad->dtype == tensor->dtype ? AG_E_SHAPE : AG_E_DTYPE, "grad", "grad", tensor_text(tensor, expected, sizeof expected), NULL,
                              "%s", tensor_text(grad, got, sizeof got));
         ag_tensor *alias;
-        AG_TRY(tensor_alias(grad, &alias));
+        AG_TRY(error_in(tensor_alias(grad, &alias), "grad"));
         tensor_release(tensor->node->grad);
         tensor->node->grad = alias;
         return AG_OK;
@@ -164,7 +163,7 @@ ag_status ag_tensor_set_grad(ag_tensor *tensor, ag_tensor *grad) {
     return AG_OK;
 }
 
-ag_status ag_tensor_detach(ag_tensor *tensor, ag_tensor **out) { return tensor_alias(tensor, out); }
+ag_status ag_tensor_detach(ag_tensor *tensor, ag_tensor **out) { return error_in(tensor_alias(tensor, out), "detach"); }
 int64_t ag_autodiff_live_nodes(void) { return node_live_count(); }
 bool ag_op_is_differentiable(const ag_op *op) {
     const grad_rule *rule = grad_rules[op->id];
@@ -199,7 +198,8 @@ ag_status ag_custom_record(const char *name, ag_tensor *const *inputs, int num_i
     snprintf(custom->name, sizeof custom->name, "%s", name);
     n->custom = custom;
     n->is_forced = force;
-    tape_attach(n, outputs, (uint32_t)num_outputs);
+    if (anomaly_enabled) status = tape_note_where(n);
+    if (status == AG_OK) tape_attach(n, outputs, (uint32_t)num_outputs);
     node_release(n);
-    return AG_OK;
+    return status;
 }

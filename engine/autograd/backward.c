@@ -4,11 +4,12 @@
  * gradient was created later, so when a node comes off the heap its gradient is complete. The first gradient that reaches a
  * node is moved, later ones are added, in place when nobody else holds the tensor.
  *
- * Runs nest (a custom function may call backward): a node's `visit` belongs to the innermost run, which restores the outer
- * one's when it ends. Leaves reached by a nested run go where the outermost run's go.
+ * Runs nest (a custom function may call backward): a node's visits form a stack, the innermost run's on top, and each run takes its
+ * own away when it ends. A nested run is on its own but for that of a checkpoint (ag_backward_inner), which hands gradients of
+ * nodes older than the run around it to that run, so that each node is differentiated once, with its full gradient.
  */
-#include <assert.h>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "autograd/grad_rules.h"
 #include "autograd/tape.h"
@@ -28,17 +29,18 @@ typedef struct run {
     struct run *outer;
     bool retain_graph, create_graph;
     bool captures_only; /* ag_grad: leaves are not touched */
+    bool is_inner;      /* ag_backward_inner */
     ag_tensor *const *inputs; /* to capture; [num_inputs] */
     int num_inputs;
     ag_tensor **grads; /* captured; [num_inputs]; owned */
-    uint64_t root_sequence;
+    uint64_t start; /* nodes with lower numbers were there before the run */
+    node *custom;   /* the custom function that is asked now */
     visit *visits;
     visit **heap;
     size_t heap_len, heap_capacity;
 } run;
 
 static _Thread_local run *current_run;
-static _Atomic uint64_t next_hook_id = 1;
 
 /* ---- the heap ---- */
 
@@ -78,9 +80,23 @@ static visit *heap_pop(run *r) {
 
 /* ---- visits ---- */
 
+/* Where r's visit of n is, or would go below those of the runs inside r. */
+static visit **find_visit(const run *r, node *n) {
+    visit **at = &n->visit;
+    for (const run *inner = current_run; inner != r; inner = inner->outer)
+        if (*at && (*at)->run == inner) at = &(*at)->outer;
+    return at;
+}
+
+static bool is_visited(const run *r, node *n) {
+    const visit *v = *find_visit(r, n);
+    return v && v->run == r;
+}
+
 static ag_status visit_of(run *r, node *n, visit **out) {
-    if (n->visit && n->visit->run == r) {
-        *out = n->visit;
+    visit **at = find_visit(r, n);
+    if (*at && (*at)->run == r) {
+        *out = *at;
         return AG_OK;
     }
     size_t size = sizeof(visit) + n->num_outputs * sizeof(ag_tensor *);
@@ -88,10 +104,10 @@ static ag_status visit_of(run *r, node *n, visit **out) {
     if (!v) return error_memory("backward", size);
     v->node = node_retain(n);
     v->run = r;
-    v->outer = n->visit;
+    v->outer = *at;
     v->next = r->visits;
     r->visits = v;
-    n->visit = v;
+    *at = v;
     *out = v;
     return AG_OK;
 }
@@ -100,16 +116,30 @@ static void end_visits(run *r) {
     while (r->visits) {
         visit *v = r->visits;
         r->visits = v->next;
+        size_t size = sizeof *v + v->node->num_outputs * sizeof *v->pending;
         v->node->visit = v->outer;
         for (uint32_t k = 0; k < v->node->num_outputs; k++) tensor_release(v->pending[k]);
         node_release(v->node);
-        heap_free(v);
+        heap_give(v, size);
     }
     heap_free(r->heap);
 }
 
-/* Marks the nodes from which a captured input can be reached; iterative, so that depth does not matter. */
-static ag_status mark_needed(run *r, node *root) {
+static int compare_sequence(const void *a, const void *b) {
+    uint64_t x = (*(visit *const *)a)->node->sequence, y = (*(visit *const *)b)->node->sequence;
+    return (x > y) - (x < y);
+}
+
+static bool is_needed(const run *r, node *n) { return is_visited(r, n) && (*find_visit(r, n))->is_needed; }
+
+static bool has_needed_input(const run *r, const node *n) {
+    for (uint32_t i = 0; i < n->num_inputs; i++)
+        if (n->edges[i].node && is_needed(r, n->edges[i].node)) return true;
+    return false;
+}
+
+/* Lists what can be reached from root and had no visit of r yet; the caller frees the list. */
+static ag_status list_reachable(run *r, node *root, visit ***out, size_t *out_len) {
     size_t len = 0, capacity = 64;
     visit *v = NULL, **list = heap_alloc(capacity * sizeof *list);
     if (!list) return error_memory("backward", capacity * sizeof *list);
@@ -119,7 +149,7 @@ static ag_status mark_needed(run *r, node *root) {
         node *n = list[at]->node;
         for (uint32_t i = 0; status == AG_OK && i < n->num_inputs; i++) {
             node *next = n->edges[i].node;
-            if (!next || (next->visit && next->visit->run == r)) continue;
+            if (!next || is_visited(r, next)) continue;
             if (len == capacity) {
                 visit **grown = heap_realloc(list, 2 * capacity * sizeof *list);
                 if (!grown) status = error_memory("backward", 2 * capacity * sizeof *list);
@@ -129,24 +159,23 @@ static ag_status mark_needed(run *r, node *root) {
             if (status == AG_OK) list[len++] = v;
         }
     }
+    *out = list;
+    *out_len = len;
+    return status;
+}
+
+/* Marks the nodes from root on down from which a captured input can be reached. */
+static ag_status mark_needed(run *r, node *root) {
+    visit **list = NULL;
+    size_t len = 0;
+    ag_status status = list_reachable(r, root, &list, &len);
     for (int i = 0; i < r->num_inputs; i++) {
         node *n = r->inputs[i]->node;
-        if (n && n->visit && n->visit->run == r) n->visit->is_needed = true;
+        if (n && is_visited(r, n)) (*find_visit(r, n))->is_needed = true;
     }
-    /* Breadth-first order may list a node before its consumers' other inputs, so go on until nothing changes: few passes. */
-    for (bool changed = status == AG_OK; changed;) {
-        changed = false;
-        for (size_t at = len; at-- > 0;) {
-            visit *one = list[at];
-            if (one->is_needed) continue;
-            bool needed = one->node->is_forced;
-            for (uint32_t i = 0; !needed && i < one->node->num_inputs; i++) {
-                node *next = one->node->edges[i].node;
-                needed = next && next->visit->is_needed;
-            }
-            if (needed) one->is_needed = changed = true;
-        }
-    }
+    if (status == AG_OK) qsort(list, len, sizeof *list, compare_sequence); /* inputs before what was made of them */
+    for (size_t at = 0; status == AG_OK && at < len; at++)
+        if (list[at]->node->is_forced || has_needed_input(r, list[at]->node)) list[at]->is_needed = true;
     heap_free(list);
     return status;
 }
@@ -163,7 +192,7 @@ static ag_status add_call(ag_tensor *a, ag_tensor *b, ag_tensor *target, ag_tens
     call_init(&call, OP_add);
     call.inputs[0] = a;
     call.inputs[1] = b;
-    if (target) return exec_run_into(&call, target);
+    if (target) return exec_run_into(&call, target, call.op->params[0].name);
     AG_TRY(exec_run(&call));
     *out = call.outputs[0];
     return AG_OK;
@@ -201,14 +230,20 @@ static ag_status clone_of(ag_tensor *t, ag_tensor **out) {
     return status;
 }
 
-/* Puts a finished gradient into a leaf: the leaf owns its gradient alone, so that adding to it later changes nothing else. */
-static ag_status accumulate_leaf(node *leaf, ag_tensor *grad) {
-    if (leaf->grad) return add_call(leaf->grad, grad, leaf->grad, NULL);
-    if (is_exclusive(grad)) {
+/* Puts a finished gradient into a leaf, which owns it alone, so that adding to it later changes nothing else. With create_graph it
+ * stays tied to the tape. */
+static ag_status accumulate_leaf(node *leaf, ag_tensor *grad, bool create_graph) {
+    if (!leaf->grad) {
+        if (!is_exclusive(grad) && !(create_graph && grad->node)) return clone_of(grad, &leaf->grad);
         leaf->grad = tensor_retain(grad);
         return AG_OK;
     }
-    return clone_of(grad, &leaf->grad);
+    if (!create_graph && !leaf->grad->node) return add_call(leaf->grad, grad, leaf->grad, NULL);
+    ag_tensor *sum = NULL;
+    AG_TRY(add_call(leaf->grad, grad, NULL, &sum));
+    tensor_release(leaf->grad);
+    leaf->grad = sum;
+    return AG_OK;
 }
 
 /* Delivers gradient `grad` (taken over) for output `output` of n. */
@@ -224,27 +259,6 @@ static ag_status deliver(run *r, node *n, uint32_t output, ag_tensor *grad) {
 }
 
 /* ---- one node ---- */
-
-static ag_status run_hooks(visit *v) {
-    for (hook *h = v->node->hooks; h; h = h->next) {
-        if (!v->pending[h->output]) continue;
-        ag_tensor *before = v->pending[h->output];
-        AG_TRY(h->fn(h->context, &v->pending[h->output]));
-        ag_tensor *after = v->pending[h->output];
-        if (after == before) continue;
-        const tensor_meta *meta = &v->node->outputs[h->output];
-        bool fits = after && after->ndim == meta->ndim && after->dtype == meta->dtype;
-        for (int d = 0; fits && d < meta->ndim; d++) fits = after->dims[d] == meta->dims[d];
-        if (!fits) return error_set(AG_E_SHAPE, "hook", "grad", "a gradient of the tensor's shape and dtype", NULL, "another one");
-    }
-    return AG_OK;
-}
-
-/* The outermost run decides where leaves' gradients go. */
-static run *leaf_run(run *r) {
-    while (r->outer) r = r->outer;
-    return r;
-}
 
 static ag_status capture(run *r, visit *v) {
     for (int i = 0; i < r->num_inputs; i++) {
@@ -263,8 +277,12 @@ static ag_status check_nan(const node *n, ag_tensor *const *grads) {
     return AG_OK;
 }
 
-static ag_status run_custom(node *n, visit *v, ag_tensor **grads) {
-    return n->custom->fn(n->custom->context, (int)n->num_outputs, v->pending, (int)n->num_inputs, grads);
+static ag_status run_custom(run *r, node *n, visit *v, ag_tensor **grads) {
+    if (n->is_released) return tape_released_error(n);
+    r->custom = n;
+    ag_status status = n->custom->fn(n->custom->context, (int)n->num_outputs, v->pending, (int)n->num_inputs, grads);
+    r->custom = NULL;
+    return status;
 }
 
 /* Takes the saved tensors back and runs the rule; grads gets references of its own. */
@@ -272,10 +290,8 @@ static ag_status run_rule(run *r, node *n, visit *v, expr *e, ag_tensor **grads)
     ag_call call;
     ag_tensor *in_space[32] = {NULL}, *out_space[AG_MAX_OUTPUTS] = {NULL}, **in = in_space;
     tape_call_of(n, &call);
-    if (n->is_released && n->num_saved) {
-        ag_tensor *unused;
-        return tape_saved(n, &n->saved[0], false, &unused);
-    }
+    for (uint32_t i = 0; i < n->num_saved; i++)
+        if (n->is_released && n->saved[i].is_for_rule) return tape_released_error(n);
     if (n->num_inputs > 32) {
         in = heap_alloc_zero(n->num_inputs * sizeof *in);
         if (!in) return error_memory("backward", n->num_inputs * sizeof *in);
@@ -285,6 +301,7 @@ static ag_status run_rule(run *r, node *n, visit *v, expr *e, ag_tensor **grads)
     for (uint32_t i = 0; status == AG_OK && i < n->num_saved; i++) {
         saved *s = &n->saved[i];
         ag_tensor *t = NULL;
+        if (!s->is_for_rule) continue;
         status = tape_saved(n, s, r->create_graph, &t);
         if (status != AG_OK) break;
         expr_own(e, t);
@@ -302,26 +319,52 @@ static ag_status run_rule(run *r, node *n, visit *v, expr *e, ag_tensor **grads)
     return status;
 }
 
+ag_status grad_check(const ag_tensor *grad, const tensor_meta *meta, const char *op, const char *what) {
+    if (grad_fits(grad, meta)) return AG_OK;
+    shape expected = {.ndim = meta->ndim};
+    for (int d = 0; d < meta->ndim; d++) expected.dims[d] = meta->dims[d];
+    char shape_part[64], wanted[96], text[96];
+    shape_text(&expected, shape_part, sizeof shape_part);
+    snprintf(wanted, sizeof wanted, "%s%s on %s", dtype_name((ag_dtype)meta->dtype), shape_part, meta->device->name);
+    return error_set(AG_E_SHAPE, op, what, wanted, NULL, "%s on %s", tensor_text(grad, text, sizeof text), grad->storage->device->name);
+}
+
+/* The run that differentiates n, which r has reached. */
+static run *home_of(run *r, const node *n) {
+    while (r->is_inner && n->sequence < r->outer->start) r = r->outer;
+    return r;
+}
+
+/* Not wanted: what lies below n in a run that looks for certain gradients and finds none there. */
+static ag_status is_wanted(const run *r, run *home, node *n, bool *wanted) {
+    *wanted = true;
+    if (!home->captures_only) return AG_OK;
+    if (home != r && !is_visited(home, n)) AG_TRY(mark_needed(home, n));
+    *wanted = is_needed(home, n);
+    return AG_OK;
+}
+
+/* Takes grad over. */
+static ag_status send_grad(run *r, node *n, uint32_t input, ag_tensor *grad) {
+    node *next = n->edges[input].node;
+    bool wanted = false;
+    ag_status status = AG_OK;
+    if (grad && next) status = is_wanted(r, home_of(r, next), next, &wanted);
+    if (status == AG_OK && wanted && !grad_fits(grad, &n->inputs[input])) {
+        char what[40];
+        snprintf(what, sizeof what, "gradient of input %u", input + 1);
+        status = grad_check(grad, &n->inputs[input], node_name(n), what);
+    }
+    if (status == AG_OK && wanted) return deliver(home_of(r, next), next, n->edges[input].output, grad);
+    tensor_release(grad);
+    return status;
+}
+
 static ag_status send_grads(run *r, node *n, ag_tensor **grads) {
     ag_status status = AG_OK;
     for (uint32_t i = 0; i < n->num_inputs; i++) {
-        node *next = n->edges[i].node;
-        bool wanted = status == AG_OK && grads[i] && next && (!r->captures_only || (next->visit && next->visit->run == r && next->visit->is_needed));
-        if (!wanted) {
-            tensor_release(grads[i]);
-            continue;
-        }
-        const tensor_meta *meta = &n->inputs[i];
-        bool fits = grads[i]->ndim == meta->ndim && grads[i]->dtype == meta->dtype;
-        for (int d = 0; fits && d < meta->ndim; d++) fits = grads[i]->dims[d] == meta->dims[d];
-        if (!fits) {
-            char got[96];
-            status = error_set(AG_E_SHAPE, node_name(n), "backward", "a gradient in the shape and dtype of its input", NULL, "%s for input %u",
-                               tensor_text(grads[i], got, sizeof got), i + 1);
-            tensor_release(grads[i]);
-            continue;
-        }
-        status = deliver(r, next, n->edges[i].output, grads[i]);
+        if (status == AG_OK) status = send_grad(r, n, i, grads[i]);
+        else tensor_release(grads[i]);
     }
     return status;
 }
@@ -337,7 +380,7 @@ static ag_status differentiate(run *r, visit *v) {
     }
     expr e;
     expr_begin(&e);
-    ag_status status = n->kind == NODE_CUSTOM ? run_custom(n, v, grads) : run_rule(r, n, v, &e, grads);
+    ag_status status = n->kind == NODE_CUSTOM ? run_custom(r, n, v, grads) : run_rule(r, n, v, &e, grads);
     if (status == AG_OK && anomaly_enabled) {
         status = check_nan(n, grads);
         for (uint32_t i = 0; status != AG_OK && i < n->num_inputs; i++) tensor_release(grads[i]);
@@ -349,11 +392,7 @@ static ag_status differentiate(run *r, visit *v) {
         v->pending[k] = NULL;
     }
     if (status == AG_OK && !r->retain_graph) tape_release_saved(n);
-    else if (n->recomputed && !r->create_graph) {
-        for (uint32_t k = 0; k < n->num_outputs; k++) tensor_release(n->recomputed[k]);
-        heap_free(n->recomputed);
-        n->recomputed = NULL;
-    }
+    else if (!r->create_graph) tape_release_recomputed(n);
     if (status == AG_OK) status = send_grads(r, n, grads);
     if (grads != space) heap_free(grads);
     return status;
@@ -361,14 +400,10 @@ static ag_status differentiate(run *r, visit *v) {
 
 static ag_status process(run *r, visit *v) {
     node *n = v->node;
-    AG_TRY(run_hooks(v));
+    AG_TRY(hooks_run(n, v->pending));
     AG_TRY(capture(r, v));
-    if (n->kind != NODE_LEAF) return differentiate(r, v);
-    run *owner = leaf_run(r);
-    ag_status status = AG_OK;
-    bool is_local = n->sequence > owner->root_sequence; /* made by the nested run's own forward */
-    if (owner != r && owner->captures_only && !is_local) status = capture(owner, v);
-    else if (!r->captures_only) status = accumulate_leaf(n, v->pending[0]);
+    if (n->kind != NODE_LEAF) return !r->captures_only || n->is_forced || has_needed_input(r, n) ? differentiate(r, v) : AG_OK;
+    ag_status status = r->captures_only ? AG_OK : accumulate_leaf(n, v->pending[0], r->create_graph);
     tensor_release(v->pending[0]);
     v->pending[0] = NULL;
     return status;
@@ -401,27 +436,26 @@ static ag_status make_seed(ag_tensor *root, ag_tensor *seed, ag_tensor **out) {
     return expr_end(&e);
 }
 
-static ag_status run_backward(run *r, ag_tensor *root, ag_tensor *seed) {
-    ag_tensor *first;
-    AG_TRY(ag_autodiff_push(r->create_graph, context_checkpointing()));
-    ag_status status = make_seed(root, seed, &first);
-    if (status != AG_OK) {
-        ag_autodiff_pop();
-        return status;
-    }
+/* Runs from roots: [num_roots], each with its gradient in seeds (NULL = 1). */
+static ag_status run_backward(run *r, ag_tensor *const *roots, ag_tensor *const *seeds, int num_roots) {
+    AG_TRY(ag_autodiff_push(r->create_graph, AG_CHECKPOINT_INHERIT));
+    ag_status status = AG_OK;
     r->outer = current_run;
+    r->start = tape_next_sequence();
     current_run = r;
-    node *start = node_retain(root->node);
-    r->root_sequence = start->sequence;
-    if (r->captures_only) status = mark_needed(r, start);
-    if (status == AG_OK) status = deliver(r, start, root->node_output, first);
-    else tensor_release(first);
+    for (int i = 0; status == AG_OK && i < num_roots; i++) {
+        ag_tensor *seed = NULL;
+        node *start = roots[i]->node;
+        status = make_seed(roots[i], seeds[i], &seed);
+        if (status == AG_OK && r->captures_only) status = mark_needed(r, start);
+        if (status == AG_OK) status = deliver(home_of(r, start), start, roots[i]->node_output, seed);
+        else tensor_release(seed);
+    }
     while (status == AG_OK && r->heap_len) {
         status = process(r, heap_pop(r));
         if (status == AG_OK && ag_interrupt_pending()) status = error_set(AG_E_INTERRUPTED, "backward", NULL, NULL, NULL, "interrupted");
     }
     end_visits(r);
-    node_release(start);
     current_run = r->outer;
     ag_autodiff_pop();
     return status;
@@ -429,53 +463,57 @@ static ag_status run_backward(run *r, ag_tensor *root, ag_tensor *seed) {
 
 ag_status ag_backward(ag_tensor *root, ag_tensor *seed, bool retain_graph, bool create_graph) {
     run r = {.retain_graph = retain_graph || create_graph, .create_graph = create_graph};
-    return run_backward(&r, root, seed);
+    return error_in(run_backward(&r, &root, &seed, 1), "backward");
+}
+
+static ag_status not_in_custom(const char *op) {
+    return error_set(AG_E_STATE, op, NULL, "a call by the backward function of a custom function", NULL, "another");
+}
+
+ag_status ag_backward_inner(ag_tensor *const *roots, ag_tensor *const *seeds, int num_roots) {
+    run *outer = current_run;
+    if (!outer || !outer->custom) return not_in_custom("backward_inner");
+    run r = {.retain_graph = outer->create_graph, .create_graph = outer->create_graph, .is_inner = true};
+    return error_in(run_backward(&r, roots, seeds, num_roots), "backward");
+}
+
+ag_status ag_custom_tie(ag_tensor *result, int output, ag_tensor **out) {
+    node *n = current_run ? current_run->custom : NULL;
+    if (!n || output < 0 || output >= (int)n->num_outputs) return not_in_custom("custom_tie");
+    AG_TRY(tensor_alias(result, out));
+    (*out)->node = node_retain(n);
+    (*out)->node_output = (uint16_t)output;
+    return AG_OK;
+}
+
+/* What is handed out belongs to the caller alone, who may change it in place, unless it is tied to the tape. */
+static ag_status own_grad(ag_tensor **grad) {
+    ag_tensor *copy = NULL;
+    if (!*grad || (*grad)->node || is_exclusive(*grad)) return AG_OK;
+    AG_TRY(clone_of(*grad, &copy));
+    tensor_release(*grad);
+    *grad = copy;
+    return AG_OK;
 }
 
 ag_status ag_grad(ag_tensor *root, ag_tensor *seed, ag_tensor *const *inputs, int num_inputs, bool retain_graph, bool create_graph,
                   bool allow_unused, ag_tensor **grads) {
-    for (int i = 0; i < num_inputs; i++) {
-        grads[i] = NULL;
+    for (int i = 0; i < num_inputs; i++) grads[i] = NULL;
+    for (int i = 0; i < num_inputs; i++)
         if (!inputs[i]->node && !allow_unused)
             return error_set(AG_E_AUTODIFF, "grad", "inputs", "tensors with requires_grad", NULL, "an untracked one at position %d", i + 1);
-    }
     run r = {.retain_graph = retain_graph || create_graph, .create_graph = create_graph, .captures_only = true,
              .inputs = inputs, .num_inputs = num_inputs, .grads = grads};
-    ag_status status = run_backward(&r, root, seed);
-    for (int i = 0; status == AG_OK && !allow_unused && i < num_inputs; i++)
-        if (!grads[i])
+    ag_status status = run_backward(&r, &root, &seed, 1);
+    for (int i = 0; status == AG_OK && i < num_inputs; i++) {
+        if (!grads[i] && !allow_unused)
             status = error_set(AG_E_AUTODIFF, "grad", "inputs", "tensors that the root depends on", "pass {allow_unused=true} to get nil there",
                                "one at position %d that it does not depend on", i + 1);
+        else status = own_grad(&grads[i]);
+    }
     for (int i = 0; status != AG_OK && i < num_inputs; i++) {
         tensor_release(grads[i]);
         grads[i] = NULL;
     }
-    return status;
-}
-
-/* ---- hooks ---- */
-
-ag_status ag_tensor_add_hook(ag_tensor *tensor, ag_hook_fn fn, void *context, void (*free_context)(void *), uint64_t *id) {
-    if (!tensor->node)
-        return error_set(AG_E_AUTODIFF, "register_hook", "tensor", "a tracked tensor", "set requires_grad first", "an untracked one");
-    hook *h = heap_alloc(sizeof *h), **end = &tensor->node->hooks;
-    if (!h) return error_memory("register_hook", sizeof *h);
-    *h = (hook){.fn = fn, .context = context, .free_context = free_context, .output = tensor->node_output,
-                .id = atomic_fetch_add_explicit(&next_hook_id, 1, memory_order_relaxed)};
-    while (*end) end = &(*end)->next;
-    *end = h;
-    *id = h->id;
-    return AG_OK;
-}
-
-void ag_tensor_remove_hook(ag_tensor *tensor, uint64_t id) {
-    if (!tensor->node) return;
-    for (hook **at = &tensor->node->hooks; *at; at = &(*at)->next) {
-        if ((*at)->id != id) continue;
-        hook *h = *at;
-        *at = h->next;
-        if (h->free_context) h->free_context(h->context);
-        heap_free(h);
-        return;
-    }
+    return error_in(status, "grad");
 }

@@ -16,6 +16,7 @@ static _Thread_local int paused;
 ag_status ag_autodiff_push(bool enabled, ag_checkpointing checkpointing) {
     if (depth == MAX_DEPTH)
         return error_set(AG_E_STATE, "autodiff", NULL, "contexts nested at most 4096 deep", "look for a context that is entered without end", "more");
+    if (checkpointing == AG_CHECKPOINT_INHERIT) checkpointing = context_checkpointing();
     stack[depth++] = (context_state){enabled, (uint8_t)checkpointing};
     return AG_OK;
 }

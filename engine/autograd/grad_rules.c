@@ -4,6 +4,10 @@
 #include <string.h>
 
 void grad_give(grad_call *g, int input, ag_tensor *t) {
+    if (t && !t->is_weak && grad_fits(t, &g->node->inputs[input])) {
+        g->grad_in[input] = t;
+        return;
+    }
     shape s = grad_input_shape(g, input);
     g->grad_in[input] = ex_cast(g->e, ex_sum_to(g->e, t, &s), grad_input_dtype(g, input));
 }

@@ -1,4 +1,6 @@
 /* inplace.c: calls whose result replaces their first input. */
+#include <string.h>
+
 #include "autograd/grad_rules.h"
 #include "autograd/tape.h"
 #include "core/error.h"
@@ -58,7 +60,7 @@ ag_status tape_run_inplace(ag_call *call, ag_tensor **out) {
     for (int i = 0; i < call->num_inputs; i++) is_tracked |= call->inputs[i] && call->inputs[i]->node;
     if (!is_tracked || !context_is_recording()) {
         context_pause();
-        ag_status status = exec_run_into(call, target);
+        ag_status status = exec_run_into(call, target, call->op->params[0].name);
         context_resume();
         if (status == AG_OK) *out = tensor_retain(target);
         return status;
@@ -87,8 +89,20 @@ static ag_status assign_untracked(ag_tensor *base, ag_tensor *view, ag_tensor *v
     return AG_OK;
 }
 
+static ag_status check_assignment(const ag_tensor *base, const ag_tensor *view, const ag_tensor *value) {
+    shape s = tensor_shape(view), v = tensor_shape(value);
+    char expected[96], got[96];
+    if (view->storage != base->storage) return error_set(AG_E_ARGUMENT, "assign", "view", "a view of base", NULL, "a tensor with memory of its own");
+    if (value->storage->device != base->storage->device)
+        return error_set(AG_E_DEVICE, "assign", "value", base->storage->device->name, "t:to(device) moves it", "%s", value->storage->device->name);
+    if (!shape_equal(&s, &v))
+        return error_set(AG_E_SHAPE, "assign", "value", tensor_text(view, expected, sizeof expected), NULL, "%s", tensor_text(value, got, sizeof got));
+    return exec_refuse_overlap(view, "assign", "view");
+}
+
 ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, ag_tensor **out) {
-    if (!context_is_recording() || (!base->node && !value->node)) return assign_untracked(base, view, value, out);
+    AG_TRY(check_assignment(base, view, value));
+    if (!context_is_recording() || (!base->node && !value->node)) return error_in(assign_untracked(base, view, value, out), "assign");
     ag_call call;
     call_init(&call, OP_strided_scatter);
     call.inputs[0] = base;
@@ -98,17 +112,27 @@ ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, a
     call.attrs[2].i = view->offset - base->offset;
     if (base->node && base->node->kind == NODE_LEAF) return refuse_leaf(&call);
     AG_TRY(check_target(&call, view->is_tracked_view ? 1 : 0));
-    return run_recorded(&call, base, out);
+    return error_in(run_recorded(&call, base, out), "assign");
 }
 
 ag_status ag_tensor_broadcast_like(ag_tensor *value, double number, ag_tensor *like, ag_tensor **out) {
+    if (value && value->storage->device != like->storage->device)
+        return error_set(AG_E_DEVICE, "assign", "value", like->storage->device->name, "t:to(device) moves it", "%s", value->storage->device->name);
     expr e;
     expr_begin(&e);
-    shape s = tensor_shape(like);
-    ag_tensor *t = value ? ex_expand(&e, ex_cast(&e, value, (ag_dtype)like->dtype), &s)
-                         : ex_full(&e, &s, number, (ag_dtype)like->dtype, like->storage->device);
+    shape s = tensor_shape(like), common;
+    if (value) {
+        shape v = tensor_shape(value);
+        char expected[128] = "a shape that broadcasts to ", got[96];
+        shape_text(&s, expected + strlen(expected), sizeof expected - strlen(expected));
+        if (!shape_broadcast(&v, &s, &common) || !shape_equal(&common, &s))
+            return error_set(AG_E_SHAPE, "assign", "value", expected, NULL, "%s", shape_text(&v, got, sizeof got));
+    }
+    shape scalar = {.ndim = 0};
+    ag_tensor *t = value ? ex_cast(&e, value, (ag_dtype)like->dtype) : ex_full(&e, &scalar, number, (ag_dtype)like->dtype, like->storage->device);
+    t = ex_expand(&e, t, &s);
     ag_tensor *kept = e.status == AG_OK ? expr_keep(&e, t) : NULL;
-    AG_TRY(expr_end(&e));
+    AG_TRY(error_in(expr_end(&e), "assign"));
     *out = kept;
     return AG_OK;
 }

@@ -23,52 +23,71 @@ node *node_retain(node *n) {
     return n;
 }
 
+uint64_t tape_next_sequence(void) { return atomic_load_explicit(&next_sequence, memory_order_relaxed); }
 int64_t node_live_count(void) { return atomic_load_explicit(&live_nodes, memory_order_relaxed); }
 
 const char *node_name(const node *n) {
     return n->kind == NODE_OP ? n->op->name : n->kind == NODE_CUSTOM ? n->custom->name : "leaf";
 }
 
-static void release_recomputed(node *n) {
+void tape_release_recomputed(node *n) {
     if (!n->recomputed) return;
     for (uint32_t i = 0; i < n->num_outputs; i++) tensor_release(n->recomputed[i]);
     heap_free(n->recomputed);
     n->recomputed = NULL;
 }
 
-void tape_release_saved(node *n) {
-    for (uint32_t i = 0; i < n->num_saved; i++) {
-        tensor_release(n->saved[i].tensor);
-        node_release(n->saved[i].producer);
-        n->saved[i].tensor = NULL;
-        n->saved[i].producer = NULL;
+static void drop_saved(node *n);
+
+/* The last user of a producer that backward is through with frees what it saves. Recursion is at most MAX_RECOMPUTE_DEPTH deep. */
+static void release_producer(node *producer) {
+    if (atomic_fetch_sub_explicit(&producer->num_users, 1, memory_order_relaxed) == 1) {
+        tape_release_recomputed(producer);
+        if (producer->is_released) drop_saved(producer);
     }
-    release_recomputed(n);
+    node_release(producer);
+}
+
+static void drop_saved(node *n) {
+    for (uint32_t i = 0; i < n->num_saved; i++) {
+        saved *s = &n->saved[i];
+        ag_tensor *tensor = s->tensor;
+        node *producer = s->producer;
+        s->tensor = NULL;
+        s->producer = NULL;
+        tensor_release(tensor);
+        if (producer) release_producer(producer);
+    }
+}
+
+void tape_release_saved(node *n) {
     n->is_released = true;
+    if (atomic_load_explicit(&n->num_users, memory_order_relaxed) == 0) drop_saved(n);
+    tape_release_recomputed(n);
+    if (!n->custom || !n->custom->free_context) return;
+    void (*free_context)(void *) = n->custom->free_context;
+    n->custom->free_context = NULL;
+    free_context(n->custom->context);
 }
 
 static void free_node(node *n) {
     for (uint32_t i = 0; i < n->num_inputs; i++) node_release(n->edges[i].node);
     tape_release_saved(n);
-    while (n->hooks) {
-        hook *h = n->hooks;
-        n->hooks = h->next;
-        if (h->free_context) h->free_context(h->context);
-        heap_free(h);
-    }
-    if (n->custom) {
-        if (n->custom->free_context) n->custom->free_context(n->custom->context);
-        heap_free(n->custom);
-    }
+    hooks_free(n);
+    heap_free(n->custom);
     tensor_release(n->grad);
     heap_free(n->where);
-    heap_free(n);
+    heap_give(n, n->size_bytes);
     atomic_fetch_sub_explicit(&live_nodes, 1, memory_order_relaxed);
 }
 
 /* The last release frees the node and, in a loop rather than by recursion, whatever only it held. */
 void node_release(node *n) {
-    if (!n || atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1) return;
+    if (!n) return;
+    /* A sole holder needs no read-modify-write: nobody else can take a reference. */
+    if (atomic_load_explicit(&n->refs, memory_order_acquire) != 1 &&
+        atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1)
+        return;
     n->next_free = free_list;
     free_list = n;
     if (is_freeing) return;
@@ -93,8 +112,10 @@ static size_t dims_count(ag_tensor *const *tensors, uint32_t count) {
 static int64_t *fill_metas(tensor_meta *metas, ag_tensor *const *tensors, uint32_t count, int64_t *dims) {
     for (uint32_t i = 0; i < count; i++) {
         const ag_tensor *t = tensors[i];
-        metas[i] = (tensor_meta){.dtype = AG_NO_DTYPE};
-        if (!t) continue;
+        if (!t) {
+            metas[i] = (tensor_meta){.dtype = AG_NO_DTYPE};
+            continue;
+        }
         metas[i] = (tensor_meta){.dtype = t->dtype, .ndim = t->ndim, .device = t->storage->device, .dims = dims};
         for (int d = 0; d < t->ndim; d++) *dims++ = t->dims[d];
     }
@@ -106,10 +127,12 @@ ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_i
     size_t num_dims = dims_count(inputs, num_inputs) + dims_count(outputs, num_outputs);
     size_t size = sizeof(node) + num_inputs * sizeof(edge) + (num_inputs + num_outputs) * sizeof(tensor_meta) + num_saved * sizeof(saved) +
                   num_attrs * sizeof(attr) + (num_ints + num_dims) * sizeof(int64_t);
-    node *n = heap_alloc(size);
+    node *n = heap_take(size);
     if (!n) return error_memory("autodiff", size);
     memset(n, 0, sizeof *n);
+    n->size_bytes = (uint32_t)size;
     atomic_init(&n->refs, 1);
+    atomic_init(&n->num_users, 0);
     n->kind = (uint8_t)kind;
     n->num_inputs = num_inputs;
     n->num_outputs = num_outputs;
@@ -143,7 +166,7 @@ ag_status tape_leaf_new(const ag_tensor *tensor, node **out) {
 void tape_attach(node *n, ag_tensor **outputs, uint32_t num_outputs) {
     for (uint32_t i = 0; i < num_outputs; i++) {
         ag_tensor *t = outputs[i];
-        if (!t || !dtype_is_float((ag_dtype)t->dtype)) continue;
+        if (!t || t->node || !dtype_is_float((ag_dtype)t->dtype)) continue; /* a custom function may give one tensor twice */
         t->node = node_retain(n);
         t->node_output = (uint16_t)i;
     }
@@ -188,6 +211,7 @@ static void save_input(saved *s, ag_tensor *t, int position, bool balanced) {
     s->position = (int16_t)position;
     if (balanced && producer && producer->kind == NODE_OP && producer->is_recomputable && producer->recompute_depth < MAX_RECOMPUTE_DEPTH) {
         s->producer = node_retain(producer);
+        atomic_fetch_add_explicit(&producer->num_users, 1, memory_order_relaxed);
         s->output = t->node_output;
         return;
     }
@@ -203,12 +227,14 @@ static ag_status save_output(saved *s, ag_tensor *t, int position) {
     return AG_OK;
 }
 
-static ag_status fill_saved(node *n, ag_call *call, uint32_t in, uint32_t out, bool balanced) {
+/* in, out: what is kept; rule_in: those inputs among them that the gradient rule reads. */
+static ag_status fill_saved(node *n, ag_call *call, uint32_t in, uint32_t rule_in, uint32_t out, bool balanced) {
     uint32_t count = 0;
     uint8_t depth = 0;
     for (int i = 0; i < call->num_inputs && i < 32; i++) {
         if (!(in & (1u << i)) || !call->inputs[i]) continue;
         saved *s = &n->saved[count++];
+        s->is_for_rule = (rule_in >> i & 1u) != 0;
         save_input(s, call->inputs[i], i, balanced);
         if (s->producer && s->producer->recompute_depth >= depth) depth = (uint8_t)(s->producer->recompute_depth + 1);
     }
@@ -216,6 +242,7 @@ static ag_status fill_saved(node *n, ag_call *call, uint32_t in, uint32_t out, b
     for (int k = 0; k < call->num_outputs; k++) {
         if (!(out & (1u << k))) continue;
         saved *s = &n->saved[count++];
+        s->is_for_rule = true;
         if (n->is_recomputable) s->position = (int16_t)(-1 - k);
         else AG_TRY(save_output(s, call->outputs[k], k));
     }
@@ -223,16 +250,27 @@ static ag_status fill_saved(node *n, ag_call *call, uint32_t in, uint32_t out, b
     return AG_OK;
 }
 
-static ag_status note_anomaly(node *n, ag_call *call) {
+ag_status tape_note_where(node *n) {
     char where[160] = "";
     anomaly_where(where, sizeof where);
     n->where = heap_alloc(strlen(where) + 1);
     if (!n->where) return error_memory("autodiff", strlen(where) + 1);
     strcpy(n->where, where);
+    return AG_OK;
+}
+
+static ag_status note_anomaly(node *n, ag_call *call) {
+    AG_TRY(tape_note_where(n));
     for (int k = 0; k < call->num_outputs; k++)
         if (call->outputs[k] && anomaly_has_nan(call->outputs[k]))
-            return call_fail(call, AG_E_VALUE, NULL, "a result without NaN (anomaly mode is on)", NULL, "NaN at %s", where);
+            return call_fail(call, AG_E_VALUE, NULL, "a result without NaN (anomaly mode is on)", NULL, "NaN at %s", n->where);
     return AG_OK;
+}
+
+static uint32_t count_bits(uint32_t mask) {
+    uint32_t count = 0;
+    for (; mask; mask &= mask - 1) count++;
+    return count;
 }
 
 static ag_status record_call(ag_call *call) {
@@ -240,12 +278,13 @@ static ag_status record_call(ag_call *call) {
     for (int k = 0; k < call->num_outputs; k++) has_float |= dtype_is_float((ag_dtype)call->outputs[k]->dtype);
     if (!has_float) return AG_OK;
     const grad_rule *rule = grad_rules[call->op->id];
-    uint32_t in, out;
+    uint32_t in, rule_in, out;
     masks_to_save(call, rule, &in, &out);
+    rule_in = in;
     bool balanced = context_checkpointing() == AG_CHECKPOINT_BALANCED;
     bool recomputable = balanced && (call->op->flags & OP_IS_MEMORY_BOUND) != 0;
     if (recomputable) in = (1u << call->num_inputs) - 1;
-    uint32_t num_saved = (uint32_t)(__builtin_popcount(in) + __builtin_popcount(out));
+    uint32_t num_saved = count_bits(in) + count_bits(out);
     node *n;
     AG_TRY(tape_node_new(NODE_OP, call->inputs, (uint32_t)call->num_inputs, call->outputs, (uint32_t)call->num_outputs, num_saved,
                          (uint32_t)call->op->num_attrs, (uint32_t)call->num_ints, &n));
@@ -254,7 +293,7 @@ static ag_status record_call(ag_call *call) {
     n->is_recomputable = recomputable;
     memcpy(n->attrs, call->attrs, n->num_attrs * sizeof(attr));
     memcpy(n->ints, call->ints, n->num_ints * sizeof(int64_t));
-    ag_status status = fill_saved(n, call, in, out, balanced);
+    ag_status status = fill_saved(n, call, in, rule_in, out, balanced);
     if (status == AG_OK && anomaly_enabled) status = note_anomaly(n, call);
     if (status == AG_OK) {
         tape_attach(n, call->outputs, (uint32_t)call->num_outputs);
@@ -278,16 +317,16 @@ void tape_call_of(const node *n, ag_call *call) {
     memcpy(call->ints, n->ints, n->num_ints * sizeof(int64_t));
 }
 
-static ag_status released_error(const node *n) {
+ag_status tape_released_error(const node *n) {
     return error_set(AG_E_AUTODIFF, "backward", node_name(n), "a graph that backward has not used up",
                      "pass {retain_graph=true} to the first backward, or build the graph again; detach() what outlives a step",
                      "a second backward through %s, whose saved tensors are gone", node_name(n));
 }
 
-/* Runs n's call again, its inputs taken from what it saved; n->recomputed keeps the results until backward has passed n. */
+/* Runs n's call again, its inputs taken from what it saved, which is there while it has users; n->recomputed keeps the results
+ * until backward has passed n. */
 static ag_status recompute(node *n) {
     if (n->recomputed) return AG_OK;
-    if (n->is_released) return released_error(n);
     ag_call call;
     ag_tensor *inputs[CALL_MAX_INPUTS] = {NULL};
     ag_status status = AG_OK;
@@ -321,7 +360,6 @@ static ag_status tied_alias(ag_tensor *t, node *n, uint16_t output, ag_tensor **
 }
 
 ag_status tape_saved(node *n, saved *s, bool create_graph, ag_tensor **out) {
-    if (n->is_released) return released_error(n);
     node *producer = s->producer ? s->producer : !s->tensor ? n : NULL;
     if (producer) {
         uint16_t output = s->producer ? s->output : (uint16_t)(-1 - s->position);

@@ -30,6 +30,7 @@ typedef struct saved {
     uint32_t version;      /* of the storage when it was saved */
     int16_t position;      /* input number, or -1 - output number */
     uint16_t output;       /* of producer */
+    bool is_for_rule;      /* else it serves to run the call again only */
 } saved;
 
 /* Size, dtype and device of an input or output, to shape its gradient. */
@@ -38,6 +39,13 @@ typedef struct tensor_meta {
     ag_device *device;
     const int64_t *dims; /* in the node's own block */
 } tensor_meta;
+
+static inline bool grad_fits(const ag_tensor *grad, const tensor_meta *meta) {
+    if (grad->ndim != meta->ndim || grad->dtype != meta->dtype || grad->storage->device != meta->device) return false;
+    for (int d = 0; d < meta->ndim; d++)
+        if (grad->dims[d] != meta->dims[d]) return false;
+    return true;
+}
 
 typedef struct hook {
     ag_hook_fn fn;
@@ -53,9 +61,11 @@ typedef struct node {
     uint8_t kind;          /* node_kind */
     bool is_released;      /* backward has run and let the saved tensors go */
     bool is_recomputable;  /* saved holds every input: the call can be run again */
-    bool is_forced;        /* custom: always visited, it may reach leaves that are not its inputs */
+    bool is_forced;        /* custom: always visited, it may reach tensors that are not its inputs */
     uint8_t recompute_depth; /* how many producers a recomputation may have to run, one below the other */
     int8_t index_base;
+    atomic_int num_users;  /* saved tensors elsewhere whose producer this is: what it saves is kept for them after release */
+    uint32_t size_bytes; /* of the block with all its parts */
     uint32_t num_inputs, num_outputs, num_saved, num_attrs, num_ints;
     uint64_t sequence;
     const struct ag_op *op; /* NODE_OP */
@@ -74,6 +84,7 @@ typedef struct node {
     struct visit *visit;    /* of the backward run that is at work; backward.c */
 } node;
 
+uint64_t tape_next_sequence(void); /* the number that the next node will have */
 node *node_retain(node *n);
 void node_release(node *n);
 int64_t node_live_count(void);
@@ -99,12 +110,24 @@ void tape_attach(node *n, ag_tensor **outputs, uint32_t num_outputs);
 /* tape_saved gives saved tensor `s` of n back: checks its version, recomputes it if it was not kept. With create_graph it is tied to
  * the tape again. *out is owned by the caller. */
 ag_status tape_saved(node *n, saved *s, bool create_graph, ag_tensor **out);
-/* tape_release_saved lets go of what backward no longer needs. */
+/* tape_release_saved lets go of what backward no longer needs: saved tensors, a custom function's context. */
 void tape_release_saved(node *n);
+void tape_release_recomputed(node *n);
+/* tape_released_error says that n was used up by an earlier backward. */
+ag_status tape_released_error(const node *n);
+/* tape_note_where keeps the line of the forward call in n. */
+ag_status tape_note_where(node *n);
 /* tape_call_of fills a call with op, attributes and index_base of n, inputs NULL. */
 void tape_call_of(const node *n, ag_call *call);
-/* tape_record_inplace runs a call whose result replaces inputs[0]; see ag_op_call_inplace. */
+/* tape_run_inplace runs a call whose result replaces inputs[0]; see ag_op_call_inplace. */
 ag_status tape_run_inplace(ag_call *call, ag_tensor **out);
+
+/* grad_check refuses a gradient (of the user's making) that has not the shape, dtype and device of what it belongs to. */
+ag_status grad_check(const ag_tensor *grad, const tensor_meta *meta, const char *op, const char *what);
+
+/* hooks.c. hooks_run calls n's hooks with the finished gradients of its outputs: [num_outputs]; NULL = zero. */
+ag_status hooks_run(const node *n, ag_tensor **grads);
+void hooks_free(node *n);
 
 /* context.c: the thread's autodiff context. */
 bool context_is_recording(void);
@@ -114,7 +137,6 @@ void context_resume(void);
 
 extern bool anomaly_enabled;
 void anomaly_where(char *buffer, size_t len);
-/* anomaly_check refuses a float tensor with a NaN in it. */
 bool anomaly_has_nan(ag_tensor *tensor);
 
 #endif

@@ -74,15 +74,15 @@ static const char *size_text(double size_bytes, char *buffer, size_t len) {
 ag_status error_memory(const char *op, size_t size_bytes) {
     ag_memory_info info;
     ag_memory(&info);
-    char asked[24], live[24], limit[24];
+    char asked[24], live[24], peak[24], cached[24], limit[24] = "none";
     size_text((double)size_bytes, asked, sizeof asked);
     size_text((double)info.live_bytes, live, sizeof live);
     const char *hint = "release tensors that are no longer needed, or work on smaller batches";
-    if (info.limit_bytes == 0)
-        return error_set(AG_E_MEMORY, op, NULL, NULL, hint, "out of memory: %s asked for, %s in use", asked, live);
-    size_text((double)info.limit_bytes, limit, sizeof limit);
-    return error_set(AG_E_MEMORY, op, NULL, NULL, hint, "out of memory: %s asked for, %s in use, the limit is %s", asked, live,
-                     limit);
+    size_text((double)info.peak_bytes, peak, sizeof peak);
+    size_text((double)info.cached_bytes, cached, sizeof cached);
+    if (info.limit_bytes > 0) size_text((double)info.limit_bytes, limit, sizeof limit);
+    return error_set(AG_E_MEMORY, op, NULL, NULL, hint, "out of memory: %s asked for, %s in use (peak %s), %s cached, limit %s", asked, live,
+                     peak, cached, limit);
 }
 
 void error_name_op(const char *op) {

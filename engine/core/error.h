@@ -19,6 +19,11 @@ void error_name_op(const char *op);
 /* error_rename_op puts `op` in place of the op that failed inside it; the argument stays when `keeps_arg`. */
 void error_rename_op(const char *op, bool keeps_arg);
 ag_error *error_record(void);
+/* error_in is error_name_op for a status on its way out. */
+static inline ag_status error_in(ag_status status, const char *op) {
+    if (status != AG_OK) error_name_op(op);
+    return status;
+}
 
 /* Leave the function with the status of `expression` when it is not AG_OK. */
 #define AG_TRY(expression)                        \

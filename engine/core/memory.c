@@ -1,4 +1,4 @@
-/* memory.c: the caching allocator for tensor data, the counted heap, and the functions of argand.h that steer both.
+/* memory.c: the caching allocator for tensor data, and the functions of argand.h that steer it and the heap.
  *
  * Block sizes are classes, four a doubling (64, 128, 192, 256, 320, 384, 448, 512, 640 ... bytes), so at most a quarter of a
  * block is unused. A freed block goes on its class's list and serves the next allocation of the class. Blocks come from
@@ -43,9 +43,6 @@ static struct {
     _Atomic int64_t num_allocations;
     _Atomic int64_t limit_bytes; /* INT64_MAX = none */
 } cache = {.limit_bytes = INT64_MAX};
-
-/* heap_taken counts attempts, so that every allocation a test can fail is one number further. */
-static _Atomic int64_t heap_taken, heap_given_back;
 
 static atomic_bool is_failure_armed;
 static _Atomic int64_t failure_countdown, failure_base; /* base: allocations made before ag_memory_fail_after */
@@ -175,10 +172,12 @@ static void shrink_cache(int64_t target) {
 
 /* ---- failing on purpose ---- */
 
-static int64_t total_allocations(void) { return get(&cache.num_allocations) + get(&heap_taken); }
+static int64_t total_allocations(void) { return get(&cache.num_allocations) + heap_total_taken(); }
 
-static bool must_fail(void) {
-    if (__builtin_expect(!atomic_load_explicit(&is_failure_armed, memory_order_relaxed), 1)) return false;
+bool memory_is_failing(void) { return atomic_load_explicit(&is_failure_armed, memory_order_relaxed); }
+
+bool memory_must_fail(void) {
+    if (__builtin_expect(!memory_is_failing(), 1)) return false;
     if (atomic_fetch_sub_explicit(&failure_countdown, 1, memory_order_relaxed) != 1) return false;
     atomic_store_explicit(&is_failure_armed, false, memory_order_relaxed);
     return true;
@@ -246,7 +245,7 @@ static __attribute__((noinline)) void *alloc_slowly(int class, size_t size) {
 void *memory_alloc(size_t size_bytes) {
     int class = class_of(size_bytes);
     size_t size = class < 0 ? 0 : class_size(class);
-    bool is_failing = class < 0 || must_fail();
+    bool is_failing = class < 0 || memory_must_fail();
 
     lock_acquire(&cache.lock);
     int64_t number = add(&cache.num_allocations, 1);
@@ -274,58 +273,6 @@ void memory_free(void *block, size_t size_bytes) {
     if (__builtin_expect(is_over, 0)) shrink_cache(allowed);
 }
 
-/* ---- the heap ---- */
-
-static void count_heap(_Atomic int64_t *number) { atomic_fetch_add_explicit(number, 1, memory_order_relaxed); }
-
-/* No collector here: small structs are allocated in the middle of changes that its finalizers must not see. */
-static void *heap_try_again(void *old, size_t size_bytes) {
-    ag_memory_trim();
-    return realloc(old, size_bytes);
-}
-
-void *heap_alloc(size_t size_bytes) {
-    count_heap(&heap_taken);
-    void *block = NULL;
-    if (!must_fail()) {
-        block = malloc(size_bytes ? size_bytes : 1);
-        if (!block) block = heap_try_again(NULL, size_bytes ? size_bytes : 1);
-    }
-    if (!block) count_heap(&heap_given_back);
-    return block;
-}
-
-void *heap_alloc_zero(size_t size_bytes) {
-    count_heap(&heap_taken);
-    void *block = NULL;
-    if (!must_fail()) {
-        block = calloc(1, size_bytes ? size_bytes : 1);
-        if (!block) {
-            ag_memory_trim();
-            block = calloc(1, size_bytes ? size_bytes : 1);
-        }
-    }
-    if (!block) count_heap(&heap_given_back);
-    return block;
-}
-
-void *heap_realloc(void *block, size_t size_bytes) {
-    if (!block) return heap_alloc(size_bytes);
-    count_heap(&heap_taken); /* one taken and one given back, whether it succeeds or not */
-    count_heap(&heap_given_back);
-    if (must_fail()) return NULL;
-    void *moved = realloc(block, size_bytes ? size_bytes : 1);
-    return moved ? moved : heap_try_again(block, size_bytes ? size_bytes : 1);
-}
-
-void heap_free(void *block) {
-    if (!block) return;
-    count_heap(&heap_given_back);
-    free(block);
-}
-
-int64_t heap_live_blocks(void) { return get(&heap_taken) - get(&heap_given_back); }
-
 /* ---- argand.h ---- */
 
 void ag_memory(ag_memory_info *out) {
@@ -346,7 +293,10 @@ void ag_memory_reset_peak(void) {
     lock_release(&cache.lock);
 }
 
-void ag_memory_trim(void) { shrink_cache(0); }
+void ag_memory_trim(void) {
+    shrink_cache(0);
+    heap_trim();
+}
 
 void ag_memory_set_limit(int64_t bytes) {
     int64_t limit = bytes > 0 ? bytes : INT64_MAX;

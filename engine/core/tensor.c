@@ -16,16 +16,18 @@ void tensor_set_node_release(void (*release)(struct node *node)) { release_node 
 
 static storage *storage_new(ag_device *device, size_t size_bytes) {
     bool is_inline = device->is_host && size_bytes <= STORAGE_INLINE_BYTES;
-    storage *result = heap_alloc(sizeof *result + (is_inline ? STORAGE_INLINE_BYTES : 0));
+    size_t struct_bytes = sizeof(storage) + (is_inline ? STORAGE_INLINE_BYTES : 0);
+    storage *result = heap_take(struct_bytes);
     if (!result) return NULL;
     result->data = is_inline ? result->inline_data : device->alloc(device, size_bytes);
     if (!result->data) {
-        heap_free(result);
+        heap_give(result, struct_bytes);
         return NULL;
     }
     atomic_init(&result->refs, 1);
     atomic_init(&result->version, 0);
     atomic_init(&result->num_tracked_views, 0);
+    atomic_init(&result->is_charged, false);
     result->device = device;
     result->size_bytes = size_bytes;
     return result;
@@ -45,8 +47,9 @@ static bool drop_ref(atomic_int *refs) {
 
 static void storage_release(storage *s) {
     if (!drop_ref(&s->refs)) return;
-    if (s->data != (void *)s->inline_data) s->device->free(s->device, s->data, s->size_bytes);
-    heap_free(s);
+    bool is_inline = s->data == (void *)s->inline_data;
+    if (!is_inline) s->device->free(s->device, s->data, s->size_bytes);
+    heap_give(s, sizeof *s + (is_inline ? STORAGE_INLINE_BYTES : 0));
 }
 
 /* ---- tensors ---- */
@@ -68,14 +71,14 @@ static void tensor_init(ag_tensor *tensor, ag_dtype dtype, const shape *s) {
 
 ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tensor **out) {
     assert(dtype >= 0 && dtype < AG_DTYPE_COUNT && s->ndim >= 0 && s->ndim <= AG_MAX_NDIM);
-    ag_tensor *tensor = heap_alloc(sizeof *tensor);
+    ag_tensor *tensor = heap_take(sizeof *tensor);
     if (!tensor) return error_memory(NULL, sizeof *tensor);
     tensor_init(tensor, dtype, s);
     shape_contiguous_strides(s, tensor->strides);
     size_t size_bytes = (size_t)tensor->numel * dtype_size(dtype);
     tensor->storage = storage_new(device, size_bytes);
     if (!tensor->storage) {
-        heap_free(tensor);
+        heap_give(tensor, sizeof *tensor);
         return error_memory(NULL, size_bytes);
     }
     *out = tensor;
@@ -95,7 +98,7 @@ ag_status tensor_scalar(double value, bool is_integer, ag_device *device, ag_ten
 
 ag_status tensor_view(ag_tensor *source, const shape *s, const int64_t *strides, int64_t offset, ag_tensor **out) {
     assert(s->ndim >= 0 && s->ndim <= AG_MAX_NDIM && offset >= 0);
-    ag_tensor *tensor = heap_alloc(sizeof *tensor);
+    ag_tensor *tensor = heap_take(sizeof *tensor);
     if (!tensor) return error_memory(NULL, sizeof *tensor);
     tensor_init(tensor, (ag_dtype)source->dtype, s);
     for (int i = 0; i < s->ndim; i++) tensor->strides[i] = strides[i];
@@ -123,7 +126,7 @@ void tensor_release(ag_tensor *tensor) {
     struct node *node = tensor->node;
     storage *s = tensor->storage;
     if (tensor->is_tracked_view) atomic_fetch_sub_explicit(&s->num_tracked_views, 1, memory_order_relaxed);
-    heap_free(tensor);
+    heap_give(tensor, sizeof *tensor);
     storage_release(s);
     /* Last, with nothing of this tensor left to look at: it may release further tensors. */
     if (node) release_node(node);
@@ -149,4 +152,21 @@ bool tensor_strides_are_contiguous(const shape *s, const int64_t *strides) {
         expected *= s->dims[i];
     }
     return result;
+}
+
+/* Dims taken by rising stride: each has to step over all that those before it reach. */
+bool tensor_may_overlap_itself(const ag_tensor *tensor) {
+    if (tensor->is_contiguous || tensor->numel < 2) return false;
+    int64_t reach = 1;
+    uint32_t taken = 0;
+    for (int n = 0; n < tensor->ndim; n++) {
+        int next = -1;
+        for (int i = 0; i < tensor->ndim; i++)
+            if (!(taken & (1u << i)) && (next < 0 || tensor->strides[i] < tensor->strides[next])) next = i;
+        taken |= 1u << next;
+        if (tensor->dims[next] == 1) continue;
+        if (tensor->strides[next] < reach) return true;
+        reach += (tensor->dims[next] - 1) * tensor->strides[next];
+    }
+    return false;
 }

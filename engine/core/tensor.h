@@ -23,6 +23,7 @@ typedef struct storage {
     atomic_int refs;
     _Atomic uint32_t version;     /* in-place changes so far */
     atomic_int num_tracked_views; /* live views that the tape knows: in-place changes are then refused */
+    atomic_bool is_charged;       /* some holder's bookkeeping counts these bytes: ag_tensor_charge */
     ag_device *device;
     void *data;
     size_t size_bytes;
@@ -77,5 +78,7 @@ static inline void tensor_bump_version(ag_tensor *tensor) {
 /* tensor_text writes "f32[2, 3]" and returns buffer. */
 const char *tensor_text(const ag_tensor *tensor, char *buffer, size_t len);
 bool tensor_strides_are_contiguous(const shape *s, const int64_t *strides);
+/* tensor_may_overlap_itself tells whether two elements may lie at one address (expand, unfold): nothing can be written there. */
+bool tensor_may_overlap_itself(const ag_tensor *tensor);
 
 #endif

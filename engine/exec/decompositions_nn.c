@@ -70,9 +70,9 @@ ag_status decompose_dropout(expr *e, ag_call *call) {
         call->outputs[0] = expr_keep(e, x);
         return e->status;
     }
-    if (attrs->p == 1) {
+    if (attrs->p == 1) { /* a product, so that the result is tracked where x is */
         ag_tensor *zeros = ex_full(e, &call->out[0].shape, 0, call->out[0].dtype, call->device);
-        return decompose_result(e, call, 0, zeros);
+        return decompose_result(e, call, 0, ex_mul(e, x, zeros));
     }
     if (e->status != AG_OK) return e->status;
     ag_call mask;

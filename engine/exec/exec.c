@@ -303,18 +303,27 @@ static bool can_write_directly(const ag_call *call, const ag_tensor *target) {
     return find_kernel(call, call_kernel_dtype(call), &widened) != NULL;
 }
 
-ag_status exec_run_into(ag_call *call, ag_tensor *target) {
+ag_status exec_refuse_overlap(const ag_tensor *target, const char *op, const char *arg) {
+    char got[96];
+    if (!tensor_may_overlap_itself(target)) return AG_OK;
+    return error_set(AG_E_STATE, op, arg, "a tensor to write to with memory of its own for each element", "clone() gives one",
+                     "a view that repeats elements, %s", tensor_text(target, got, sizeof got));
+}
+
+ag_status exec_run_into(ag_call *call, ag_tensor *target, const char *arg) {
     AG_TRY(exec_infer(call));
+    AG_TRY(exec_refuse_overlap(target, call->op->name, arg));
     shape s = tensor_shape(target);
     if (target->storage->device != call->device)
-        return call_fail(call, AG_E_DEVICE, "out", "a tensor on the inputs' device", NULL, "%s", target->storage->device->name);
+        return call_fail(call, AG_E_DEVICE, arg, "a tensor on the inputs' device", NULL, "%s", target->storage->device->name);
     bool is_dynamic = call->op->flags & OP_IS_DYNAMIC;
     if (!is_dynamic && call->op->shape_rule && !shape_equal(&s, &call->out[0].shape)) {
         char expected[96], got[96];
-        return call_fail(call, AG_E_SHAPE, "out", shape_text(&call->out[0].shape, expected, sizeof expected), NULL, "%s", shape_text(&s, got, sizeof got));
+        return call_fail(call, AG_E_SHAPE, arg, shape_text(&call->out[0].shape, expected, sizeof expected), NULL, "%s", shape_text(&s, got, sizeof got));
     }
-    if (dtype_kind((ag_dtype)target->dtype) < dtype_kind(call->out[0].dtype) ? false : dtype_kind((ag_dtype)target->dtype) != dtype_kind(call->out[0].dtype))
-        return call_fail(call, AG_E_KIND, "out", kind_name(dtype_kind(call->out[0].dtype)), "convert first: t:to(...)", "%s", dtype_name((ag_dtype)target->dtype));
+    if (dtype_kind((ag_dtype)target->dtype) > dtype_kind(call->out[0].dtype)) /* a float result does not fit an int, nor an int a bool */
+        return call_fail(call, AG_E_KIND, arg, dtype_is_float(call->out[0].dtype) ? "a float tensor, as the result is" : "a tensor of the result's kind, int",
+                         "convert first, t:to(\"f32\"), or use the pure form", "%s", dtype_name((ag_dtype)target->dtype));
     ag_status status;
     if (can_write_directly(call, target)) {
         call->outputs[0] = target;
@@ -326,7 +335,7 @@ ag_status exec_run_into(ag_call *call, ag_tensor *target) {
             shape result = tensor_shape(call->outputs[0]);
             if (!shape_equal(&s, &result)) {
                 char expected[96], got[96];
-                status = call_fail(call, AG_E_SHAPE, "out", shape_text(&result, expected, sizeof expected), NULL, "%s", shape_text(&s, got, sizeof got));
+                status = call_fail(call, AG_E_SHAPE, arg, shape_text(&result, expected, sizeof expected), NULL, "%s", shape_text(&s, got, sizeof got));
             } else {
                 status = exec_copy(call->outputs[0], target);
             }

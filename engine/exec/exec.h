@@ -28,8 +28,10 @@ void exec_set_recorder(const recorder *r);
 /* exec_run runs a call whose inputs and attributes are set. On success the caller owns call->outputs; on failure they are NULL. */
 ag_status exec_run(ag_call *call);
 /* exec_run_into is exec_run whose first output is written into `target`: same shape, same device; dtype of the result or one it
- * converts to. target may share storage with the inputs. Its version is bumped. */
-ag_status exec_run_into(ag_call *call, ag_tensor *target);
+ * converts to. target may share storage with the inputs. Its version is bumped. arg: what the caller calls target. */
+ag_status exec_run_into(ag_call *call, ag_tensor *target, const char *arg);
+/* exec_refuse_overlap fails when target is a view that repeats elements (expand, unfold). */
+ag_status exec_refuse_overlap(const ag_tensor *target, const char *op, const char *arg);
 /* exec_infer fills call->out, compute and device from the rules, and nothing else. */
 ag_status exec_infer(ag_call *call);
 /* exec_view_geometry applies a view op's rule to a source geometry. */

@@ -136,8 +136,8 @@ AG_API ag_status ag_tensor_get(ag_tensor *tensor, const int64_t *indices, double
 AG_API ag_status ag_tensor_set(ag_tensor *tensor, const int64_t *indices, double value);
 AG_API uint32_t ag_tensor_version(const ag_tensor *tensor); /* counts in-place changes of the storage */
 AG_API bool ag_tensor_shares_storage(const ag_tensor *a, const ag_tensor *b);
-/* ag_tensor_bytes_held is what releasing the storage would give back, header included. */
-AG_API size_t ag_tensor_bytes_held(const ag_tensor *tensor);
+/* ag_tensor_charge is what a holder of the tensor has to be charged with: all bytes, but those of a storage once only. */
+AG_API size_t ag_tensor_charge(ag_tensor *tensor);
 
 /* ---- calling ops ---- */
 typedef enum ag_arg_kind {
@@ -195,7 +195,7 @@ AG_API ag_status ag_op_call(const ag_op *op, const ag_arg *args, int num_args, c
 AG_API ag_status ag_op_call_inplace(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options,
                                     ag_tensor **out);
 
-/* ag_tensor_assign writes value, of view's shape and dtype, into view, which is base or a view of it. *out is the handle that stands for the
+/* ag_tensor_assign writes value, of view's shape, into view, which is base or a view of it. *out is the handle that stands for the
  * changed base from now on: base itself unless the change is recorded for gradients; owned by the caller. */
 AG_API ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, ag_tensor **out);
 /* ag_tensor_broadcast_like gives value (or, when NULL, number) in the shape, dtype and device of like. */
@@ -208,7 +208,8 @@ AG_API ag_support ag_supports(const ag_op *op, ag_device *device, ag_dtype dtype
 AG_API const char *ag_support_word(ag_support support);
 
 /* ---- autodiff ---- */
-typedef enum ag_checkpointing { AG_CHECKPOINT_NONE, AG_CHECKPOINT_BALANCED } ag_checkpointing;
+/* INHERIT: as in the context around. */
+typedef enum ag_checkpointing { AG_CHECKPOINT_NONE, AG_CHECKPOINT_BALANCED, AG_CHECKPOINT_INHERIT } ag_checkpointing;
 /* ag_autodiff_push enters a context on this thread, ag_autodiff_pop leaves it; they nest. */
 AG_API ag_status ag_autodiff_push(bool enabled, ag_checkpointing checkpointing);
 AG_API void ag_autodiff_pop(void);
@@ -223,7 +224,8 @@ AG_API const char *ag_tensor_grad_op(const ag_tensor *tensor);
 AG_API ag_tensor *ag_tensor_grad(const ag_tensor *tensor);    /* borrowed; NULL when there is none */
 AG_API ag_status ag_tensor_set_grad(ag_tensor *tensor, ag_tensor *grad); /* NULL clears */
 AG_API ag_status ag_tensor_detach(ag_tensor *tensor, ag_tensor **out);  /* shares the storage */
-/* ag_backward accumulates d(root)/d(leaf) into every leaf's grad. seed NULL = 1 for a one-element root. */
+/* ag_backward accumulates d(root)/d(leaf) into every leaf's grad. seed NULL = 1 for a one-element root. With create_graph grads are
+ * tied to the tape themselves; leaf and graph then hold each other until the grad is cleared, so ag_grad is the better way. */
 AG_API ag_status ag_backward(ag_tensor *root, ag_tensor *seed, bool retain_graph, bool create_graph);
 /* ag_grad returns gradients of root with respect to inputs: [num_inputs] to grads, owned; NULL where root does not depend on
  * the input and `allow_unused`, else AG_E_AUTODIFF naming it. Leaves' grads are not touched. */
@@ -242,6 +244,12 @@ typedef ag_status (*ag_custom_backward_fn)(void *context, int num_outputs, ag_te
 AG_API ag_status ag_custom_record(const char *name, ag_tensor *const *inputs, int num_inputs, ag_tensor **outputs,
                                   int num_outputs, ag_custom_backward_fn fn, void *context, void (*free_context)(void *),
                                   bool force);
+/* Two calls for within such a backward function. ag_backward_inner differentiates roots, computed anew from the function's inputs
+ * and other tracked tensors, with gradients seeds: [num_roots]; what is older than the run at work gets its gradient from that run, so
+ * inputs served this way get NULL. ag_custom_tie makes a handle that stands for result `output` from an untracked alias
+ * of it that the function has kept (keeping the result itself would be a cycle): double backward goes through it. */
+AG_API ag_status ag_backward_inner(ag_tensor *const *roots, ag_tensor *const *seeds, int num_roots);
+AG_API ag_status ag_custom_tie(ag_tensor *result, int output, ag_tensor **out);
 /* Anomaly mode: backward stops at the first NaN and names the forward line, which `where` supplies at record time. */
 typedef void (*ag_where_fn)(char *buffer, size_t len);
 AG_API void ag_set_anomaly_mode(bool enabled, ag_where_fn where);

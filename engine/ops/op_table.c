@@ -165,6 +165,12 @@ static void parse_signature(struct ag_op *op) {
         for (const char *c = arrow; *c; c++) op->num_outputs += *c == ',';
 }
 
+static const struct ag_op *ops_by_name[OP_COUNT];
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp((*(const struct ag_op *const *)a)->name, (*(const struct ag_op *const *)b)->name);
+}
+
 void op_table_init(void) {
     for (int i = 0; i < OP_COUNT; i++) {
         struct ag_op *op = &op_table[i];
@@ -174,13 +180,16 @@ void op_table_init(void) {
         if (op->shape_rule == shape_rule_dynamic) op->flags |= OP_IS_DYNAMIC;
         parse_signature(op);
         if (op->shape_rule == shape_rule_step) op->num_outputs = 0, op->flags |= OP_IS_MUTATING;
+        ops_by_name[i] = op;
     }
+    qsort(ops_by_name, OP_COUNT, sizeof *ops_by_name, compare_names);
 }
 
+static int compare_with_name(const void *name, const void *op) { return strcmp(name, (*(const struct ag_op *const *)op)->name); }
+
 const struct ag_op *op_find(const char *name) {
-    for (int i = 0; i < OP_COUNT; i++)
-        if (strcmp(op_table[i].name, name) == 0) return &op_table[i];
-    return NULL;
+    const struct ag_op *const *found = bsearch(name, ops_by_name, OP_COUNT, sizeof *ops_by_name, compare_with_name);
+    return found ? *found : NULL;
 }
 
 void call_init(ag_call *call, op_id id) {

@@ -20,8 +20,21 @@ ag_status rule_mismatch(const ag_call *call, const char *arg, const char *expect
     return call_fail(call, AG_E_SHAPE, arg, expected, hint, "%s", got);
 }
 
+/* Writes only the dims there are: small calls notice copies of whole shapes. */
+static void set_shape(shape *s, const ag_tensor *t) {
+    s->ndim = t->ndim;
+    for (int i = 0; i < t->ndim; i++) s->dims[i] = t->dims[i];
+}
+
+static bool has_shape(const ag_tensor *t, const shape *s) {
+    if (t->ndim != s->ndim) return false;
+    for (int i = 0; i < t->ndim; i++)
+        if (t->dims[i] != s->dims[i]) return false;
+    return true;
+}
+
 ag_status shape_rule_same(ag_call *call) {
-    for (int i = 0; i < call->num_outputs; i++) call->out[i].shape = tensor_shape(input(call, 0));
+    for (int i = 0; i < call->num_outputs; i++) set_shape(&call->out[i].shape, input(call, 0));
     return AG_OK;
 }
 
@@ -56,15 +69,17 @@ ag_status shape_rule_step(ag_call *call) {
 }
 
 ag_status shape_rule_broadcast(ag_call *call) {
-    shape result = tensor_shape(input(call, 0));
+    shape *result = &call->out[0].shape;
+    set_shape(result, input(call, 0));
     for (int i = 1; i < call->num_inputs; i++) {
-        if (!input(call, i)) continue;
-        shape s = tensor_shape(input(call, i)), common;
-        if (!shape_broadcast(&result, &s, &common))
+        const ag_tensor *t = input(call, i);
+        if (!t || t->ndim == 0 || has_shape(t, result)) continue;
+        shape s = tensor_shape(t), common;
+        if (!shape_broadcast(result, &s, &common))
             return rule_mismatch(call, NULL, "shapes that broadcast: aligned at the last dim, sizes equal or 1", NULL);
-        result = common;
+        *result = common;
     }
-    for (int i = 0; i < call->num_outputs; i++) call->out[i].shape = result;
+    for (int i = 1; i < call->num_outputs; i++) call->out[i].shape = *result;
     return AG_OK;
 }
 

@@ -141,6 +141,13 @@ ag_status shape_rule_embedding(ag_call *call) {
     shape s = tensor_shape(input(call, 1));
     if (weight->ndim != 2) return rule_mismatch(call, "weight", "[rows, width]", NULL);
     if (s.ndim == AG_MAX_NDIM) return rule_mismatch(call, "index", "at most 7 dims", NULL);
+    int64_t padding = CALL_ATTRS(call, attrs_int)->value, rows = weight->dims[0], base = call->index_base;
+    if (padding != ATTR_NO_INT && (padding < -rows || padding >= rows)) {
+        char expected[96];
+        snprintf(expected, sizeof expected, "a row of weight: %lld to %lld, or a negative one from the end", (long long)base,
+                 (long long)(rows - 1 + base));
+        return call_fail(call, AG_E_INDEX, "padding_idx", expected, NULL, "%lld", (long long)(padding < 0 ? padding : padding + base));
+    }
     s.dims[s.ndim++] = weight->dims[1];
     call->out[0].shape = s;
     return AG_OK;

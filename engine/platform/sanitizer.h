@@ -2,6 +2,7 @@
 #ifndef ARGAND_PLATFORM_SANITIZER_H
 #define ARGAND_PLATFORM_SANITIZER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #if defined(__has_feature)
@@ -20,6 +21,13 @@ static inline void sanitizer_unpoison(void *block, size_t size_bytes) { __asan_u
 #else
 static inline void sanitizer_poison(void *block, size_t size_bytes) { (void)block, (void)size_bytes; }
 static inline void sanitizer_unpoison(void *block, size_t size_bytes) { (void)block, (void)size_bytes; }
+#endif
+
+/* True where freed structs must go back to malloc, so that the sanitizer sees who uses them afterwards. */
+#if defined(SANITIZER_ADDRESS) || defined(__SANITIZE_THREAD__)
+static const bool sanitizer_watches_heap = true;
+#else
+static const bool sanitizer_watches_heap = false;
 #endif
 
 #endif
