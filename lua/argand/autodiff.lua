@@ -3,42 +3,93 @@ local core = require "argand.core"
 
 local M = {}
 
--- Splits arguments into the tensors among them, which take part in differentiation, and their places.
-local function tensors_of(args, count)
+local function pack(...) return {...}, select("#", ...) end
+
+-- The tensors among the first `count` values, and their places.
+local function tensors_of(values, count)
   local tensors, places = {}, {}
   for i = 1, count do
-    if core.is_tensor(args[i]) then
-      tensors[#tensors + 1] = args[i]
+    if core.is_tensor(values[i]) then
+      tensors[#tensors + 1] = values[i]
       places[#places + 1] = i
     end
   end
   return tensors, places
 end
 
-local function pack(...) return {...}, select("#", ...) end
-
-local context_methods = {}
-context_methods.__index = context_methods
-
---- Keeps tensors for backward, found there as ctx.saved.
-function context_methods:save(...)
-  self.saved = {...}
-  self.versions = {}
-  for i, t in ipairs(self.saved) do self.versions[i] = core.is_tensor(t) and t.version or 0 end
+-- Handles of our own, which scopes and free() leave alone, and the versions the tensors have now.
+local function keep_all(values, count)
+  local kept, versions = {}, {}
+  for i = 1, count do
+    local value = values[i]
+    if core.is_tensor(value) then
+      kept[i] = core.keep(value)
+      versions[i] = value.version
+    else
+      kept[i] = value
+    end
+  end
+  return kept, versions
 end
 
-local function check_saved(ctx, name)
-  for i, t in ipairs(ctx.saved or {}) do
-    if core.is_tensor(t) and t.version ~= ctx.versions[i] then
-      core.raise("stale", name, ("saved tensor %d was changed in place since: version %d, saved at %d"):format(
-        i, t.version, ctx.versions[i]))
+local function check_versions(name, what, kept, versions)
+  for i, version in pairs(versions) do
+    if kept[i].version ~= version then
+      core.raise("stale", name, ("%s %d was changed in place since: version %d, saved at %d"):format(
+        what, i, kept[i].version, version), "change a clone instead: t:clone(), or change it after backward")
     end
   end
 end
 
+local Context = {}
+Context.__index = Context
+
+--- Keeps tensors for backward, which finds them as ctx.saved; they are freed once backward is through with them. Results
+-- of the function belong here too, not in other fields of ctx: there they would hold the graph that holds ctx.
+function Context:save(...)
+  local saved, count = pack(...)
+  self._num_saved = count
+  self._originals = saved
+end
+
+-- Once forward is through: what is saved becomes handles of our own; a result is kept with its position and without its place
+-- in the graph, since that would be a cycle.
+local function settle_saved(ctx, outputs)
+  local count = ctx._num_saved or 0
+  local originals = ctx._originals or {}
+  ctx._originals = nil
+  ctx.saved, ctx._versions = keep_all(originals, count)
+  ctx._positions = {}
+  for i = 1, count do
+    for k, output in ipairs(outputs) do
+      if core.is_tensor(originals[i]) and rawequal(originals[i], output) then
+        ctx.saved[i] = core.keep(output:detach())
+        ctx._positions[i] = k
+      end
+    end
+  end
+end
+
+local function run_backward(spec, name, ctx, ...)
+  check_versions(name, "saved tensor", ctx.saved, ctx._versions)
+  if not core.is_grad_enabled() then return spec.backward(ctx, ...) end
+  local plain, tied = ctx.saved, {}
+  for i = 1, ctx._num_saved or 0 do
+    local position = ctx._positions[i]
+    tied[i] = position and core.custom_tie(plain[i], position) or plain[i]
+  end
+  ctx.saved = tied -- for this call only
+  local function restore(...)
+    ctx.saved = plain
+    return ...
+  end
+  return restore(spec.backward(ctx, ...))
+end
+
 --- A differentiable function of the user.
--- forward(ctx, ...) computes untracked results; backward(ctx, grad, ...) returns one gradient (or nil) for each tensor argument.
--- With create_graph, backward's own ops are recorded.
+-- forward(ctx, ...) computes its results without being recorded; backward(ctx, grad, ...) gets one gradient for each tensor
+-- among the results (nil = zero) and returns one (or nil) for each tensor among the arguments. With create_graph,
+-- backward's own ops are recorded.
 ---@param spec {name: string?, forward: function, backward: function}
 ---@return function
 local function Function(spec)
@@ -48,75 +99,67 @@ local function Function(spec)
   local name = spec.name or "Function"
   return function(...)
     local args, count = pack(...)
-    local ctx = setmetatable({}, context_methods)
+    local ctx = setmetatable({}, Context)
     local inputs = tensors_of(args, count)
     local results, num_results = pack(core.no_grad(spec.forward, ctx, ...))
-    local outputs = tensors_of(results, num_results)
-    for i, t in ipairs(outputs) do -- a result that is an input gets a handle of its own
+    local outputs, places = tensors_of(results, num_results)
+    for i, t in ipairs(outputs) do
       for _, input in ipairs(inputs) do
-        if rawequal(t, input) then
-          local alias = t:detach()
-          outputs[i] = alias
-          for k = 1, num_results do if rawequal(results[k], t) then results[k] = alias end end
+        if rawequal(t, input) then -- a result that is an argument gets a handle of its own
+          outputs[i] = t:detach()
+          results[places[i]] = outputs[i]
         end
       end
     end
-    core.custom(name, inputs, outputs, function(...)
-      check_saved(ctx, name)
-      return spec.backward(ctx, ...)
-    end, false)
+    settle_saved(ctx, outputs)
+    local function backward(...) return run_backward(spec, name, ctx, ...) end
+    core.custom(name, inputs, outputs, backward, false, ctx.saved)
     return unpack(results, 1, num_results)
   end
 end
 
 --- checkpoint(fn, ...): calls fn without keeping what its backward would need; backward runs fn again. fn must do the same
--- again: random numbers are replayed, other outside state is not. Tensors that fn uses without getting them as arguments
--- (parameters) receive their gradients as usual.
+-- again: numbers from the default generator are replayed, other outside state is not. Tensors that fn uses without
+-- getting them as arguments (parameters) receive their gradients as usual.
+---@param fn function
 local function checkpoint(fn, ...)
   if type(fn) ~= "function" then core.raise("argument", "checkpoint", "fn: expected a function, got " .. type(fn)) end
   if not core.is_grad_enabled() then return fn(...) end
-  local args, count = pack(...)
-  local inputs, places = tensors_of(args, count)
   local random = core.random_state()
   local results, num_results = pack(core.no_grad(fn, ...))
-  local outputs, result_places = tensors_of(results, num_results)
+  local args, count = pack(...)
+  local inputs = tensors_of(args, count)
+  local kept, versions = keep_all(args, count)
+  local outputs, places = tensors_of(results, num_results)
   for i, t in ipairs(outputs) do
     outputs[i] = t:detach()
-    results[result_places[i]] = outputs[i]
+    results[places[i]] = outputs[i]
   end
 
-  local function backward(...)
-    local grads = {...}
-    local again, replay = {}, {}
-    for i = 1, count do again[i] = args[i] end
-    for i, place in ipairs(places) do
-      replay[i] = inputs[i]:detach()
-      if inputs[i].requires_grad then replay[i].requires_grad = true end
-      again[place] = replay[i]
-    end
+  local function run_again()
     local now = core.random_state()
     core.set_random_state(random)
-    local function run()
-      local list, n = pack(core.enable_grad(fn, unpack(again, 1, count)))
-      local second = tensors_of(list, n)
-      local root -- one scalar whose gradient is the given one: sum over outputs of <output, grad>
-      for i, t in ipairs(second) do
-        if grads[i] and t.requires_grad then
-          local term = core.enable_grad(function() return (t * grads[i]):sum() end)
-          root = root and core.enable_grad(function() return root + term end) or term
-        end
-      end
-      if root then root:backward() end
-    end
-    local ok, err = pcall(run)
+    local list, n = pack(pcall(core.enable_grad, fn, unpack(kept, 1, count)))
     core.set_random_state(now)
-    if not ok then error(err, 0) end
-    local result = {}
-    for i = 1, #inputs do result[i] = replay[i].grad end
-    return unpack(result, 1, #inputs)
+    if not list[1] then error(list[2], 0) end
+    return tensors_of(list, n)
   end
 
-  core.custom("checkpoint", inputs, outputs, backward, true)
+  -- The inputs' gradients come from the replay, which starts at the inputs themselves.
+  local function backward(...)
+    check_versions("checkpoint", "argument", kept, versions)
+    local grads = {...}
+    local roots, seeds = {}, {}
+    for i, t in ipairs((run_again())) do
+      if grads[i] and t.requires_grad then
+        roots[#roots + 1] = t
+        seeds[#seeds + 1] = grads[i]
+      end
+    end
+    core.backward_inner(roots, seeds)
+  end
+
+  core.custom("checkpoint", inputs, outputs, backward, true, kept)
   return unpack(results, 1, num_results)
 end
 

@@ -46,6 +46,9 @@ local function normalise(t, letters, sizes, position)
   while i <= #letters do
     local c = letters[i]
     if at[c] then
+      if t:size(at[c]) ~= t:size(i) then
+        fail(("letter %s stands for sizes %d and %d"):format(c, t:size(at[c]), t:size(i)))
+      end
       t = t:diagonal(0, at[c], i)
       table.remove(letters, i)
       table.remove(letters, at[c])
@@ -57,7 +60,7 @@ local function normalise(t, letters, sizes, position)
       if sizes[c] and sizes[c] ~= size and sizes[c] ~= 1 and size ~= 1 then
         fail(("letter %s stands for sizes %d and %d"):format(c, sizes[c], size))
       end
-      sizes[c] = math.max(sizes[c] or 0, size)
+      if not sizes[c] or size ~= 1 then sizes[c] = size end
       i = i + 1
     end
   end
@@ -133,17 +136,23 @@ end
 --- einsum(equation, a, b, ...): each letter names a dim; letters missing on the right are summed.
 ---@param equation string for instance "bij,bjk->bik"
 function M.einsum(equation, ...)
-  local operands = {...}
+  local operands, count = {...}, select("#", ...)
   if type(equation) ~= "string" then
     core.raise("argument", "einsum", "equation: expected a string, got " .. type(equation))
   end
-  for i, t in ipairs(operands) do
-    if not core.is_tensor(t) then core.raise("argument", "einsum", ("operand %d: expected a tensor, got %s"):format(i, type(t))) end
+  for i = 1, count do
+    local kind = type(operands[i])
+    if not core.is_tensor(operands[i]) then
+      core.raise("argument", "einsum", ("operands: expected tensors, got %s at position %d"):format(kind, i))
+    end
   end
-  local inputs, output = parse(equation, #operands)
+  local inputs, output = parse(equation, count)
   local sizes, letters = {}, {}
   for i, t in ipairs(operands) do operands[i], letters[i] = normalise(t, inputs[i], sizes, i) end
+  local seen = {}
   for _, c in ipairs(output) do
+    if seen[c] then fail(("letter %s is in the result twice"):format(c)) end
+    seen[c] = true
     if not sizes[c] then fail(("letter %s of the result is in no operand"):format(c)) end
   end
   local t, l = operands[1], letters[1]

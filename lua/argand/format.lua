@@ -1,8 +1,8 @@
 --- Text of tensors and values, as the prompt and tostring show them.
 --
--- Tensors follow numpy: aligned decimals, scientific notation for wide ranges, three items at each edge when
--- there are more than a thousand elements. Only elements that are shown are read, however large the tensor
--- is.
+-- Tensors follow numpy with 4 digits: aligned decimals, scientific notation for wide ranges, three items at
+-- each edge when there are more than a thousand elements. Whole floats below 1e8 stay decimal, however wide
+-- their range (numpy has 1.e+00 beside 1001.). Only elements that are shown are read.
 
 local core = require "argand.core"
 
@@ -11,8 +11,8 @@ local M = {}
 local SUMMARY_NUMEL = 1000 -- above this only the edges are shown
 local EDGE_ITEMS = 3
 local SHOWN_LIMIT = 216 -- elements in a summary: the edges of three dims
-local PRECISION = 4        -- digits after the point
-local SCIENTIFIC_HIGH, SCIENTIFIC_LOW, SCIENTIFIC_RATIO = 1e8, 1e-4, 1e4
+local PRECISION = 4 -- digits after the point
+local SCIENTIFIC_HIGH, SCIENTIFIC_LOW, SCIENTIFIC_RATIO = 1e8, 1e-4, 1e3
 
 -- ---- which elements are shown ----
 
@@ -102,7 +102,7 @@ local function scientific(values)
       digits = math.max(digits, #trim_zeros(mantissa))
     end
   end
-  local texts, pattern = {}, "%." .. digits .. "e"
+  local texts, pattern = {}, "%#." .. digits .. "e" -- # keeps the point of "1.e+08"
   for position, value in ipairs(values) do
     texts[position] = special(value) or pattern:format(value)
   end
@@ -134,7 +134,7 @@ end
 local function int_texts(values)
   local texts = {}
   for position, value in ipairs(values) do
-    texts[position] = type(value) == "number" and ("%.0f"):format(value) or tostring(value):gsub("U?LL$", "")
+    texts[position] = ("%.0f"):format(value)
   end
   return texts
 end
@@ -233,7 +233,8 @@ end
 local function footer(tensor)
   local text = M.summary(tensor) .. " " .. tensor.device
   if not tensor.requires_grad then return text end
-  return text .. (tensor.is_leaf and " requires_grad" or " grad")
+  local op = tensor.grad_op
+  return text .. ", " .. (op and "grad: " .. op or "requires_grad")
 end
 
 --- Returns the elements (edges only when there are many) and a line with dtype, shape and device.
@@ -255,10 +256,10 @@ for word in ([[and break do else elseif end false for function goto if in local 
   reserved[word] = true
 end
 
+-- LuaJIT's %q escapes control characters as well.
 local function quoted(text)
   local rest = #text > STRING_LIMIT and (" ... (%d bytes)"):format(#text) or ""
-  local escaped = ("%q"):format(text:sub(1, STRING_LIMIT)):gsub("\\\n", "\\n"):gsub("\r", "\\r")
-  escaped = escaped:gsub("[%z\1-\31\127]", function(char) return ("\\%03d"):format(char:byte()) end)
+  local escaped = ("%q"):format(text:sub(1, STRING_LIMIT)):gsub("\\\n", "\\n")
   return escaped .. rest
 end
 

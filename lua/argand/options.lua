@@ -52,15 +52,18 @@ function M.is_between(value, low, high)
   return type(value) == "number" and value >= low and value <= (high or math.huge)
 end
 
-local function sorted_names(known)
+--- Returns the keys of a table of named fields in order.
+---@param fields table<string, any>
+---@return string[]
+function M.sorted_names(fields)
   local names = {}
-  for name in pairs(known) do names[#names + 1] = name end
+  for name in pairs(fields) do names[#names + 1] = name end
   table.sort(names)
   return names
 end
 
 local function refuse_unknown(owner, name, known)
-  local names = sorted_names(known)
+  local names = M.sorted_names(known)
   local near = type(name) == "string" and M.nearest(name, names)
   local hint = near and ("did you mean '%s'?"):format(near) or ("options are: " .. table.concat(names, ", "))
   if #names == 0 then hint = "it takes no options" end

@@ -94,6 +94,7 @@ end
 
 function Progress:draw()
   local text = self:text()
+  self.drawn = self.done
   if self.is_terminal then
     guard_print()
     local width = (core.term_width() or 80) - 1
@@ -124,7 +125,7 @@ function Progress:finish()
   if self.finished then return end
   self.finished = true
   if self.quiet then return end
-  self:draw()
+  if self.is_terminal or self.drawn ~= self.done then self:draw() end
   if self.is_terminal then
     io.stderr:write("\n")
     io.stderr:flush()

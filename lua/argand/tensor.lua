@@ -1,6 +1,7 @@
 --- tensor: tensor functions and methods that are composed in Lua: several results, FFI access, comparisons of whole tensors.
 local ffi = require "ffi"
 local core = require "argand.core"
+local options_of = require "argand.options"
 
 local M = {}
 
@@ -13,18 +14,29 @@ local pointer_types = {
 local pointer_owners = setmetatable({}, {__mode = "k"})
 
 --- A typed FFI pointer to the first of t:numel() contiguous elements, 0-based. f16 and bf16 come as their bits.
+-- It stays valid until it is collected itself, or t:free() is called; what is computed from it does not keep the tensor.
 -- Writes through it are not seen by autodiff.
 ---@return ffi.cdata*
 local function data(t)
-  local pointer = ffi.cast(pointer_types[t.dtype], core.address(t))
+  local address = core.address(t)
+  local pointer = ffi.cast(pointer_types[t.dtype], address)
   pointer_owners[pointer] = t
   return pointer
 end
 
+local function check_tensor(t, op, arg)
+  if not core.is_tensor(t) then core.raise("argument", op, arg .. ": expected a tensor, got " .. type(t)) end
+end
+
+local function is_whole(value, least)
+  return type(value) == "number" and value >= least and value == math.floor(value) and value < math.huge
+end
+
 local function dim_of(t, dim, op)
+  check_tensor(t, op, "self")
   local ndim = t.ndim
-  local at = dim < 0 and dim + ndim + 1 or dim
-  if at < 1 or at > ndim then
+  local at = type(dim) == "number" and dim < 0 and dim + ndim + 1 or dim
+  if not is_whole(at, 1) or at > ndim then
     core.raise("index", op, ("dim: expected 1 to %d, or -%d to -1, got %s"):format(ndim, ndim, tostring(dim)))
   end
   return at
@@ -38,18 +50,22 @@ local function split(t, size, dim)
   dim = dim_of(t, dim or 1, "split")
   local total, parts, start = t:size(dim), {}, 1
   local is_list = type(size) == "table"
-  if not is_list and (type(size) ~= "number" or size < 1) then
-    core.raise("value", "split", "size: expected a number >= 1 or a list of sizes, got " .. tostring(size))
+  if not is_list and not is_whole(size, 1) then
+    core.raise("value", "split", "size: expected a whole number >= 1 or a list of sizes, got " .. tostring(size))
   end
   if is_list then
     local sum = 0
-    for _, n in ipairs(size) do sum = sum + n end
+    for _, n in ipairs(size) do
+      if not is_whole(n, 0) then core.raise("value", "split", "size: expected whole numbers >= 0, got " .. tostring(n)) end
+      sum = sum + n
+    end
     if sum ~= total then
       core.raise("value", "split", ("size: expected sizes that sum to %d, got %d"):format(total, sum))
     end
   end
   repeat
-    local length = is_list and size[#parts + 1] or math.min(size, total - start + 1)
+    local length
+    if is_list then length = size[#parts + 1] else length = math.min(size, total - start + 1) end
     if not length then break end
     parts[#parts + 1] = t:narrow(dim, length > 0 and start or 1, length)
     start = start + length
@@ -60,8 +76,8 @@ end
 --- `count` parts along dim, as equal as may be.
 local function chunk(t, count, dim)
   dim = dim_of(t, dim or 1, "chunk")
-  if type(count) ~= "number" or count < 1 then
-    core.raise("value", "chunk", "count: expected a number >= 1, got " .. tostring(count))
+  if not is_whole(count, 1) then
+    core.raise("value", "chunk", "count: expected a whole number >= 1, got " .. tostring(count))
   end
   return split(t, math.max(1, math.ceil(t:size(dim) / count)), dim)
 end
@@ -77,6 +93,7 @@ end
 -- max and min: of all elements, along a dim with positions, or of two tensors.
 local function extreme(all, along, pair)
   return function(t, other, keepdim)
+    check_tensor(t, pair == "maximum" and "max" or "min", "x")
     if other == nil then return t[all](t) end
     if core.is_tensor(other) then return t[pair](t, other) end
     if type(other) == "table" then return t[along](t, other) end
@@ -84,10 +101,10 @@ local function extreme(all, along, pair)
   end
 end
 
+-- True when shapes are equal.
 local function check_pair(a, b, op)
-  if not core.is_tensor(b) then
-    core.raise("argument", op, "other: expected a tensor, got " .. type(b))
-  end
+  check_tensor(a, op, "self")
+  check_tensor(b, op, "other")
   if a.ndim ~= b.ndim then return false end
   local sa, sb = a:shape(), b:shape()
   for i = 1, #sa do if sa[i] ~= sb[i] then return false end end
@@ -104,23 +121,27 @@ end
 --- True when |a - b| <= atol + rtol * |b| everywhere; NaN equals NaN with equal_nan.
 ---@return boolean
 local function allclose(a, b, options)
+  options = options_of.read("allclose", options, {rtol = 1e-5, atol = 1e-8, equal_nan = false})
   if not check_pair(a, b, "allclose") then return false end
-  options = options or {}
-  local rtol, atol = options.rtol or 1e-5, options.atol or 1e-8
+  local rtol, atol = options.rtol, options.atol
   return core.no_grad(function()
     local x, y = a:to("f64"), b:to("f64")
-    local near = (x - y):abs():le(y:abs() * rtol + atol):logical_or(x:eq(y))
+    local near = (x - y):abs():le(y:abs() * rtol + atol):logical_and(y:isfinite()):logical_or(x:eq(y))
     if options.equal_nan then near = near:logical_or(x:isnan():logical_and(y:isnan())) end
     return near:all():item()
   end)
 end
 
 local function copy_(t, source)
-  t[{}] = source
+  check_tensor(source, "copy_", "source")
+  t[{}] = source:to(t.device)
   return t
 end
 
 local function fill_(t, value)
+  if type(value) ~= "number" and type(value) ~= "boolean" then
+    core.raise("argument", "fill_", "value: expected a number, got " .. type(value))
+  end
   t[{}] = value
   return t
 end
@@ -150,10 +171,9 @@ function M.install(ag, methods)
 
   --- `ag.supports{op = , dtype = , device = }`: how an op would run, or false and the reason.
   ag.supports = function(query)
-    if type(query) ~= "table" or type(query.op) ~= "string" then
-      core.raise("argument", "supports", "expected {op = name, dtype = name, device = name}")
-    end
-    return core.supports(query.op, query.dtype or "f32", query.device or "cpu")
+    local read = options_of.read("supports", query, {op = options_of.optional.string, dtype = "f32", device = "cpu"})
+    if not read.op then core.raise("argument", "supports", "op: expected the name of an op, got nothing") end
+    return core.supports(read.op, read.dtype, read.device)
   end
   ag.devices = function()
     local names = {}

@@ -9,7 +9,7 @@
 
 static const ag_op *check_op(lua_State *L, binding *b, const char *name) {
     const ag_op *op = ag_op_find(name);
-    if (!op) binding_fail(L, b, AG_E_ARGUMENT, "op", "name", "there is no op \"%s\"", name);
+    if (!op) binding_fail(L, b, AG_E_ARGUMENT, "supports", "op", "there is no op \"%s\"", name);
     return op;
 }
 
@@ -42,7 +42,7 @@ static void push_params(lua_State *L, const ag_op *op) {
 
 /* core.op_info(name) -> {name, signature, doc, params, outputs, differentiable, hidden}, or nil */
 static int core_op_info(lua_State *L) {
-    const ag_op *op = ag_op_find(luaL_checkstring(L, 1));
+    const ag_op *op = ag_op_find(binding_string(L, BINDING(L), 1, "op_info", "name"));
     if (!op) return 0;
     lua_createtable(L, 0, 7);
     lua_pushstring(L, ag_op_name(op));
@@ -65,12 +65,12 @@ static int core_op_info(lua_State *L) {
 /* core.supports(op, dtype, device) -> word, or false and the reason */
 static int core_supports(lua_State *L) {
     binding *b = BINDING(L);
-    const ag_op *op = check_op(L, b, luaL_checkstring(L, 1));
-    ag_dtype dtype = ag_dtype_find(luaL_checkstring(L, 2));
+    const ag_op *op = check_op(L, b, binding_string(L, b, 1, "supports", "op"));
+    ag_dtype dtype = ag_dtype_find(binding_string(L, b, 2, "supports", "dtype"));
     ag_device *device;
     char reason[300];
     if (dtype == AG_NO_DTYPE) return binding_fail(L, b, AG_E_DTYPE, "supports", "dtype", "there is no dtype \"%s\"", lua_tostring(L, 2));
-    if (ag_device_find(luaL_checkstring(L, 3), &device) != AG_OK) return binding_raise(L, b);
+    device = binding_device(L, b, 3, "supports", "device");
     ag_support support = ag_supports(op, device, dtype, reason, sizeof reason);
     if (support != AG_SUPPORT_NONE) {
         lua_pushstring(L, ag_support_word(support));
@@ -114,7 +114,11 @@ static int core_get_num_threads(lua_State *L) {
     return 1;
 }
 
-static int core_set_num_threads(lua_State *L) { return ag_set_num_threads((int)luaL_checkinteger(L, 1)) == AG_OK ? 0 : binding_raise(L, BINDING(L)); }
+static int core_set_num_threads(lua_State *L) {
+    binding *b = BINDING(L);
+    int count = (int)binding_whole(L, b, 1, "set_num_threads", "count", 1, 256);
+    return ag_set_num_threads(count) == AG_OK ? 0 : binding_raise(L, b);
+}
 
 static int core_now(lua_State *L) {
     struct timespec t;
@@ -148,7 +152,8 @@ static int core_check_interrupt(lua_State *L) {
 
 /* core.sleep(seconds): a wait that Ctrl-C ends. */
 static int core_sleep(lua_State *L) {
-    double left = luaL_checknumber(L, 1);
+    double left = lua_tonumber(L, 1);
+    if (lua_type(L, 1) != LUA_TNUMBER) return binding_fail(L, BINDING(L), AG_E_ARGUMENT, "sleep", "seconds", "expected a number, got %s", luaL_typename(L, 1));
     while (left > 0 && !ag_interrupt_pending()) {
         double part = left < 0.02 ? left : 0.02;
         struct timespec t = {.tv_nsec = (long)(part * 1e9)};
@@ -160,8 +165,13 @@ static int core_sleep(lua_State *L) {
 
 /* ---- random ---- */
 
+/* Seeds and offsets are exact below 2^53, as all Lua numbers. */
+static uint64_t check_seed(lua_State *L, int index, const char *op, const char *arg) {
+    return (uint64_t)binding_whole(L, BINDING(L), index, op, arg, 0, 0x1p53);
+}
+
 static int core_manual_seed(lua_State *L) {
-    ag_manual_seed((uint64_t)luaL_checknumber(L, 1));
+    ag_manual_seed(check_seed(L, 1, "manual_seed", "seed"));
     return 0;
 }
 
@@ -177,7 +187,7 @@ static ag_generator *check_generator(lua_State *L, binding *b) {
 
 static int core_generator(lua_State *L) {
     binding *b = BINDING(L);
-    uint64_t seed = (uint64_t)luaL_optnumber(L, 1, 0);
+    uint64_t seed = lua_isnoneornil(L, 1) ? 0 : check_seed(L, 1, "generator", "seed");
     ag_generator **slot = lua_newuserdata(L, sizeof *slot);
     *slot = ag_generator_new(seed);
     if (!*slot) return binding_raise(L, b);
@@ -194,11 +204,10 @@ static int generator_gc(lua_State *L) {
 }
 
 static int generator_seed(lua_State *L) {
-    ag_generator_seed(check_generator(L, BINDING(L)), (uint64_t)luaL_checknumber(L, 2));
+    ag_generator_seed(check_generator(L, BINDING(L)), check_seed(L, 2, "generator", "seed"));
     return 0;
 }
 
-/* Seeds are exact below 2^53, as all Lua numbers. */
 static int push_state(lua_State *L, const ag_generator *generator) {
     uint64_t seed, offset;
     ag_generator_state(generator, &seed, &offset);
@@ -211,10 +220,11 @@ static int push_state(lua_State *L, const ag_generator *generator) {
 }
 
 static int set_state(lua_State *L, ag_generator *generator, int table) {
-    luaL_checktype(L, table, LUA_TTABLE);
+    if (lua_type(L, table) != LUA_TTABLE)
+        return binding_fail(L, BINDING(L), AG_E_ARGUMENT, "set_state", "state", "expected what state() gave, got %s", luaL_typename(L, table));
     lua_getfield(L, table, "seed");
     lua_getfield(L, table, "offset");
-    ag_generator_set_state(generator, (uint64_t)luaL_checknumber(L, -2), (uint64_t)luaL_checknumber(L, -1));
+    ag_generator_set_state(generator, check_seed(L, -2, "set_state", "seed"), check_seed(L, -1, "set_state", "offset"));
     return 0;
 }
 
@@ -225,20 +235,27 @@ static int core_set_random_state(lua_State *L) { return set_state(L, NULL, 1); }
 
 /* ---- files ---- */
 
-static int load(lua_State *L, ag_status (*read)(const char *, ag_tensor **)) {
+/* What the world refused comes back as nil and the error; a misuse is raised. */
+static int file_error(lua_State *L, binding *b) {
+    ag_status code = ag_last_error()->code;
+    bool is_environment = code == AG_E_FILE || code == AG_E_FORMAT || code == AG_E_MEMORY;
+    return is_environment ? binding_return_error(L, b) : binding_raise(L, b);
+}
+
+static int load(lua_State *L, const char *op, ag_status (*read)(const char *, ag_tensor **)) {
     binding *b = BINDING(L);
     ag_tensor *t;
-    if (read(luaL_checkstring(L, 1), &t) != AG_OK) return binding_return_error(L, b);
+    if (read(binding_string(L, b, 1, op, "path"), &t) != AG_OK) return file_error(L, b);
     binding_push(L, b, t);
     return 1;
 }
 
-static int core_load_npy(lua_State *L) { return load(L, ag_npy_load); }
-static int core_load_idx(lua_State *L) { return load(L, ag_idx_load); }
+static int core_load_npy(lua_State *L) { return load(L, "load_npy", ag_npy_load); }
+static int core_load_idx(lua_State *L) { return load(L, "load_idx", ag_idx_load); }
 static int core_save_npy(lua_State *L) {
     binding *b = BINDING(L);
-    const char *path = luaL_checkstring(L, 1);
-    if (ag_npy_save(path, binding_tensor(L, b, 2, "save_npy", "tensor")) != AG_OK) return binding_return_error(L, b);
+    const char *path = binding_string(L, b, 1, "save_npy", "path");
+    if (ag_npy_save(path, binding_tensor(L, b, 2, "save_npy", "tensor")) != AG_OK) return file_error(L, b);
     lua_pushboolean(L, 1);
     return 1;
 }

@@ -12,6 +12,7 @@
 typedef struct lua_ref {
     binding *b;
     int ref;
+    int kept; /* a table of handles that live as long as this does, LUA_NOREF = none */
     lua_State *main; /* any coroutine of the state serves to let go */
 } lua_ref;
 
@@ -19,7 +20,7 @@ static lua_ref *ref_new(lua_State *L, binding *b, int index) {
     lua_ref *r = malloc(sizeof *r);
     if (!r) luaL_error(L, "not enough memory");
     lua_pushvalue(L, index);
-    *r = (lua_ref){.b = b, .ref = luaL_ref(L, LUA_REGISTRYINDEX), .main = L};
+    *r = (lua_ref){.b = b, .ref = luaL_ref(L, LUA_REGISTRYINDEX), .kept = LUA_NOREF, .main = L};
     lua_pushlightuserdata(L, b);
     lua_rawget(L, LUA_REGISTRYINDEX);
     r->main = lua_tothread(L, -1);
@@ -27,9 +28,17 @@ static lua_ref *ref_new(lua_State *L, binding *b, int index) {
     return r;
 }
 
+/* The kept tensors go at once: with the collector's help alone, each of a chain of functions would take it one more round. */
 static void ref_free(void *context) {
     lua_ref *r = context;
-    luaL_unref(r->main, LUA_REGISTRYINDEX, r->ref);
+    lua_State *L = r->main;
+    if (r->kept != LUA_NOREF) {
+        lua_rawgeti(L, LUA_REGISTRYINDEX, r->kept);
+        for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) memory_drop(r->b, binding_handle(L, r->b, lua_gettop(L)));
+        lua_pop(L, 1);
+        luaL_unref(L, LUA_REGISTRYINDEX, r->kept);
+    }
+    luaL_unref(L, LUA_REGISTRYINDEX, r->ref);
     free(r);
 }
 
@@ -75,9 +84,10 @@ static int tensor_backward(lua_State *L) {
         check_options(L, b, 2, "backward", names);
         seed = optional_tensor(L, b, 2, "gradient", "backward");
     }
+    bool retain_graph = flag(L, 2, "retain_graph"), create_graph = flag(L, 2, "create_graph");
     lua_State *previous = b->L;
     b->L = L;
-    ag_status status = ag_backward(root, seed, flag(L, 2, "retain_graph"), flag(L, 2, "create_graph"));
+    ag_status status = ag_backward(root, seed, retain_graph, create_graph);
     b->L = previous;
     return status == AG_OK ? 0 : binding_raise(L, b);
 }
@@ -99,9 +109,10 @@ static int core_grad(lua_State *L) {
         inputs[i] = binding_tensor(L, b, lua_gettop(L), "grad", "inputs");
         lua_pop(L, 1);
     }
+    ag_tensor *seed = optional_tensor(L, b, 3, "gradient", "grad");
     lua_State *previous = b->L;
     b->L = L;
-    ag_status status = ag_grad(root, optional_tensor(L, b, 3, "gradient", "grad"), inputs, count, flag(L, 3, "retain_graph"),
+    ag_status status = ag_grad(root, seed, inputs, count, flag(L, 3, "retain_graph"),
                                flag(L, 3, "create_graph"), flag(L, 3, "allow_unused"), grads);
     b->L = previous;
     if (status != AG_OK) return binding_raise(L, b);
@@ -127,34 +138,35 @@ static int tensor_detach(lua_State *L) {
 /* ---- contexts ---- */
 
 /* Calls the function at stack position `fn` with what follows it, inside a context. */
-static int call_inside(lua_State *L, bool enabled, ag_checkpointing checkpointing, int fn) {
+static int call_inside(lua_State *L, const char *name, bool enabled, ag_checkpointing checkpointing, int fn) {
     binding *b = BINDING(L);
     if (lua_type(L, fn) != LUA_TFUNCTION)
-        return binding_fail(L, b, AG_E_ARGUMENT, enabled ? "autodiff" : "no_grad", "fn", "expected a function, got %s", luaL_typename(L, fn));
+        return binding_fail(L, b, AG_E_ARGUMENT, name, "fn", "expected a function, got %s", luaL_typename(L, fn));
     if (ag_autodiff_push(enabled, checkpointing) != AG_OK) return binding_raise(L, b);
     int depth = ag_autodiff_depth(), status = lua_pcall(L, lua_gettop(L) - fn, LUA_MULTRET, 0);
     while (ag_autodiff_depth() >= depth) ag_autodiff_pop();
     return status == 0 ? lua_gettop(L) - fn + 1 : lua_error(L);
 }
 
-static int core_no_grad(lua_State *L) { return call_inside(L, false, AG_CHECKPOINT_NONE, 1); }
-static int core_enable_grad(lua_State *L) { return call_inside(L, true, AG_CHECKPOINT_NONE, 1); }
+static int core_no_grad(lua_State *L) { return call_inside(L, "no_grad", false, AG_CHECKPOINT_INHERIT, 1); }
+static int core_enable_grad(lua_State *L) { return call_inside(L, "enable_grad", true, AG_CHECKPOINT_INHERIT, 1); }
 
 /* ag.autodiff({checkpointing = "none" | "balanced"}, fn, ...) */
 static int core_autodiff(lua_State *L) {
     binding *b = BINDING(L);
     ag_checkpointing checkpointing = AG_CHECKPOINT_NONE;
-    luaL_checktype(L, 1, LUA_TTABLE);
+    if (lua_type(L, 1) != LUA_TTABLE)
+        return binding_fail(L, b, AG_E_ARGUMENT, "autodiff", "options", "expected a table such as {checkpointing = \"balanced\"}, got %s", luaL_typename(L, 1));
     lua_pushnil(L);
     while (lua_next(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?", *value = lua_tostring(L, -1);
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?", *value = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
         if (strcmp(key, "checkpointing") != 0) return binding_fail(L, b, AG_E_OPTION, "autodiff", key, "unknown option \"%s\"; there is checkpointing", key);
         if (value && strcmp(value, "balanced") == 0) checkpointing = AG_CHECKPOINT_BALANCED;
         else if (!value || strcmp(value, "none") != 0)
             return binding_fail(L, b, AG_E_VALUE, "autodiff", key, "expected \"none\" or \"balanced\", got %s", value ? value : luaL_typename(L, -1));
         lua_pop(L, 1);
     }
-    return call_inside(L, true, checkpointing, 2);
+    return call_inside(L, "autodiff", true, checkpointing, 2);
 }
 
 static int core_is_grad_enabled(lua_State *L) {
@@ -163,6 +175,12 @@ static int core_is_grad_enabled(lua_State *L) {
 }
 
 /* ---- hooks ---- */
+
+/* A new reference to the tensor at index; NULL when there is none, or only a freed handle. */
+static ag_tensor *live_tensor(lua_State *L, binding *b, int index) {
+    handle *h = binding_handle(L, b, index);
+    return h && h->tensor ? ag_tensor_retain(h->tensor) : NULL;
+}
 
 static ag_status run_hook(void *context, ag_tensor **grad) {
     lua_ref *r = context;
@@ -174,15 +192,14 @@ static ag_status run_hook(void *context, ag_tensor **grad) {
         binding_keep_error(L);
         return AG_E_USER;
     }
-    handle *h = binding_handle(L, b, lua_gettop(L));
     bool is_nil = lua_isnil(L, -1);
-    if (h && h->tensor) {
-        ag_tensor *replacement = ag_tensor_retain(h->tensor);
+    ag_tensor *replacement = live_tensor(L, b, lua_gettop(L));
+    if (replacement) {
         ag_tensor_release(*grad);
         *grad = replacement;
     }
     lua_pop(L, 1);
-    return h || is_nil ? AG_OK : ag_raise(AG_E_ARGUMENT, "register_hook", "fn", "expected the hook to return a tensor or nothing");
+    return replacement || is_nil ? AG_OK : ag_raise(AG_E_ARGUMENT, "register_hook", "fn", "expected the hook to return a tensor or nothing");
 }
 
 static int hook_remove(lua_State *L) {
@@ -198,7 +215,8 @@ static int hook_remove(lua_State *L) {
 static int tensor_register_hook(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *t = binding_tensor(L, b, 1, "register_hook", "self");
-    luaL_checktype(L, 2, LUA_TFUNCTION);
+    if (lua_type(L, 2) != LUA_TFUNCTION)
+        return binding_fail(L, b, AG_E_ARGUMENT, "register_hook", "fn", "expected a function, got %s", luaL_typename(L, 2));
     lua_ref *r = ref_new(L, b, 2);
     uint64_t id;
     if (ag_tensor_add_hook(t, run_hook, r, ref_free, &id) != AG_OK) {
@@ -228,15 +246,17 @@ static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *gr
         if (grad_outputs[i]) binding_push(L, b, ag_tensor_retain(grad_outputs[i]));
         else lua_pushnil(L);
     }
-    if (lua_pcall(L, num_outputs, num_inputs, 0) != 0) {
+    if (lua_pcall(L, num_outputs, LUA_MULTRET, 0) != 0) {
         binding_keep_error(L);
         return AG_E_USER;
     }
     ag_status status = AG_OK;
-    for (int i = 0; i < num_inputs; i++) {
-        handle *h = binding_handle(L, b, top + 1 + i);
-        grad_inputs[i] = h && h->tensor ? ag_tensor_retain(h->tensor) : NULL;
-        if (!h && !lua_isnil(L, top + 1 + i)) status = ag_raise(AG_E_ARGUMENT, "Function", "backward", "expected backward to return tensors or nil");
+    int num_results = lua_gettop(L) - top;
+    for (int i = 0; i < num_results; i++) {
+        ag_tensor *t = i < num_inputs ? live_tensor(L, b, top + 1 + i) : NULL;
+        if (i < num_inputs) grad_inputs[i] = t;
+        if (!t && !lua_isnil(L, top + 1 + i))
+            status = ag_raise(AG_E_ARGUMENT, "Function", "backward", "expected backward to return a tensor or nil for each tensor that forward got");
     }
     for (int i = 0; status != AG_OK && i < num_inputs; i++) {
         ag_tensor_release(grad_inputs[i]);
@@ -246,28 +266,65 @@ static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *gr
     return status;
 }
 
+/* The tensors of the table at index, nil and false as NULL; the array lies on the Lua stack. */
 static ag_tensor **tensor_list(lua_State *L, binding *b, int index, int *count) {
     luaL_checktype(L, index, LUA_TTABLE);
     *count = (int)lua_objlen(L, index);
     ag_tensor **list = lua_newuserdata(L, (size_t)(*count ? *count : 1) * sizeof *list);
     for (int i = 0; i < *count; i++) {
         lua_rawgeti(L, index, i + 1);
-        list[i] = binding_tensor(L, b, lua_gettop(L), "custom", "list");
+        list[i] = lua_toboolean(L, -1) ? binding_tensor(L, b, lua_gettop(L), "custom", "list") : NULL;
         lua_pop(L, 1);
     }
     return list;
 }
 
-/* core.custom(name, inputs, outputs, backward, force) ties outputs to inputs */
+/* core.custom(name, inputs, outputs, backward, force, kept) ties outputs to inputs; the handles in table `kept` are freed as soon as
+ * backward cannot need them any more */
 static int core_custom(lua_State *L) {
     binding *b = BINDING(L);
     const char *name = luaL_checkstring(L, 1);
     luaL_checktype(L, 4, LUA_TFUNCTION);
     int num_inputs, num_outputs;
     ag_tensor **inputs = tensor_list(L, b, 2, &num_inputs), **outputs = tensor_list(L, b, 3, &num_outputs);
+    luaL_checktype(L, 6, LUA_TTABLE);
     lua_ref *r = ref_new(L, b, 4);
+    lua_pushvalue(L, 6);
+    r->kept = luaL_ref(L, LUA_REGISTRYINDEX);
     ag_status status = ag_custom_record(name, inputs, num_inputs, outputs, num_outputs, run_custom, r, ref_free, lua_toboolean(L, 5));
     return status == AG_OK ? 0 : binding_raise(L, b);
+}
+
+/* core.backward_inner(roots, gradients), false for none: within a backward function; see ag_backward_inner */
+static int core_backward_inner(lua_State *L) {
+    binding *b = BINDING(L);
+    int num_roots, num_seeds;
+    ag_tensor **roots = tensor_list(L, b, 1, &num_roots), **seeds = tensor_list(L, b, 2, &num_seeds);
+    lua_State *previous = b->L;
+    b->L = L;
+    ag_status status = ag_backward_inner(roots, seeds, num_roots < num_seeds ? num_roots : num_seeds);
+    b->L = previous;
+    return status == AG_OK ? 0 : binding_raise(L, b);
+}
+
+/* core.custom_tie(alias, position) -> the result at that position of the function at work, for double backward */
+static int core_custom_tie(lua_State *L) {
+    binding *b = BINDING(L);
+    ag_tensor *result;
+    if (ag_custom_tie(binding_tensor(L, b, 1, "custom_tie", "alias"), (int)luaL_checkinteger(L, 2) - 1, &result) != AG_OK) return binding_raise(L, b);
+    binding_push(L, b, result);
+    return 1;
+}
+
+/* core.keep(t) -> another handle on the very same tensor, which no scope frees and free() of t leaves alone */
+static int core_keep(lua_State *L) {
+    binding *b = BINDING(L);
+    ag_tensor *t = binding_tensor(L, b, 1, "keep", "t");
+    int depth = b->scope_depth;
+    b->scope_depth = 0;
+    binding_push(L, b, ag_tensor_retain(t));
+    b->scope_depth = depth;
+    return 1;
 }
 
 /* ---- anomaly mode ---- */
@@ -294,5 +351,8 @@ void autodiff_register(lua_State *L, binding *b, int module, int methods) {
     binding_function(L, b, module, "autodiff", core_autodiff);
     binding_function(L, b, module, "is_grad_enabled", core_is_grad_enabled);
     binding_function(L, b, module, "custom", core_custom);
+    binding_function(L, b, module, "backward_inner", core_backward_inner);
+    binding_function(L, b, module, "custom_tie", core_custom_tie);
+    binding_function(L, b, module, "keep", core_keep);
     binding_function(L, b, module, "set_anomaly_mode", core_set_anomaly_mode);
 }

@@ -20,6 +20,7 @@
 typedef struct handle {
     ag_tensor *tensor; /* NULL after free() */
     size_t charged;    /* bytes */
+    const void *mark;  /* the binding's address: no other userdata has it there */
 } handle;
 
 /* What a parameter wants from Lua. */
@@ -36,7 +37,6 @@ typedef struct op_binding {
 /* One of these a Lua state; its address is the first upvalue of every function of the module. */
 typedef struct binding {
     lua_State *L; /* the coroutine that is in the engine now: where hooks and custom functions run */
-    const void *tensor_metatable;
     int tensor_metatable_ref, error_metatable_ref, generator_metatable_ref;
     int scope_depth;
     /* pacing of the collector, in bytes */
@@ -56,12 +56,22 @@ void binding_push_error(lua_State *L, binding *b);           /* pushes the last 
 void binding_where(lua_State *L, binding *b, char *buffer, size_t len);
 void error_register(lua_State *L, binding *b);
 void error_register_functions(lua_State *L, binding *b, int module);
+/* Plain arguments of `op`; they raise. binding_whole admits whole numbers from low to high. */
+const char *binding_string(lua_State *L, binding *b, int index, const char *op, const char *arg);
+int64_t binding_whole(lua_State *L, binding *b, int index, const char *op, const char *arg, double low, double high);
+ag_device *binding_device(lua_State *L, binding *b, int index, const char *op, const char *arg);
+double binding_printable(double value); /* "-nan" would puzzle */
 void binding_keep_error(lua_State *L); /* pops the error that a Lua function raised inside the engine; binding_raise raises it */
 
 /* tensor.c */
+handle *binding_userdata(lua_State *L, const binding *b, int index);        /* of a full userdata; NULL when it is no tensor */
 handle *binding_handle(lua_State *L, const binding *b, int index);          /* NULL when it is no tensor */
 ag_tensor *binding_tensor(lua_State *L, binding *b, int index, const char *op, const char *arg); /* raises */
 void binding_push(lua_State *L, binding *b, ag_tensor *tensor);             /* takes the reference over */
+/* binding_anchor pushes a handle that owns nothing yet. A tensor put into it is released with it whatever error is raised;
+ * binding_charge makes it a result like those of binding_push (it has to be on top of the stack). */
+handle *binding_anchor(lua_State *L, binding *b);
+void binding_charge(lua_State *L, binding *b, handle *h);
 void binding_replace(binding *b, handle *h, ag_tensor *tensor);             /* takes the reference over */
 void tensor_register(lua_State *L, binding *b, int module);
 
@@ -71,6 +81,7 @@ ag_tensor *binding_call1(lua_State *L, binding *b, const char *op, const ag_arg 
 ag_arg binding_arg_tensor(ag_tensor *tensor);
 ag_arg binding_arg_number(double value);
 ag_arg binding_arg_int(int64_t value);
+int binding_edit_distance(const char *a, const char *b);
 
 /* index.c */
 int index_get(lua_State *L, binding *b); /* t[key]; stack: tensor, key */
@@ -79,6 +90,7 @@ int index_set(lua_State *L, binding *b); /* t[key] = value; stack: tensor, key, 
 /* memory.c */
 void memory_charge(lua_State *L, binding *b, size_t size_bytes);
 void memory_discharge(binding *b, size_t size_bytes);
+void memory_drop(binding *b, handle *h); /* gives h's tensor back now; NULL and freed handles are accepted */
 void scope_note(lua_State *L); /* the handle on top of the stack was made inside an ag.scope */
 void memory_register(lua_State *L, binding *b, int module);
 

@@ -33,7 +33,7 @@ static void put_int(lua_State *L, binding *b, const op_binding *ob, int i, scrat
     double value = lua_tonumber(L, index);
     if (lua_type(L, index) != LUA_TNUMBER || value != floor(value) || fabs(value) >= 0x1p63) {
         if (lua_type(L, index) == LUA_TNUMBER)
-            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected whole numbers, got %.14g", value);
+            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected whole numbers, got %.14g", binding_printable(value));
         fail_arg(L, b, ob, i, "whole numbers", index);
     }
     if (s->num_ints == BINDING_MAX_INTS)
@@ -45,12 +45,16 @@ static ag_arg list_arg(lua_State *L, binding *b, const op_binding *ob, int i, sc
     ag_arg arg = {.kind = AG_ARG_INTS, .as.ints = s->ints + s->num_ints};
     int start = s->num_ints;
     if (lua_type(L, index) == LUA_TTABLE) {
-        int len = (int)lua_objlen(L, index);
+        int len = (int)lua_objlen(L, index), fields = 0;
         for (int k = 1; k <= len; k++) {
             lua_rawgeti(L, index, k);
             put_int(L, b, ob, i, s, lua_gettop(L));
             lua_pop(L, 1);
         }
+        for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) fields++;
+        if (fields != len)
+            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i),
+                         "expected a list of numbers, got a table with other fields too; options go in a table of their own, after the list");
     } else {
         put_int(L, b, ob, i, s, index);
     }
@@ -65,9 +69,10 @@ static ag_arg tensors_arg(lua_State *L, binding *b, const op_binding *ob, int i,
     ag_tensor **tensors = lua_newuserdata(L, (size_t)(len ? len : 1) * sizeof *tensors);
     for (int k = 1; k <= len; k++) {
         lua_rawgeti(L, index, k);
-        handle *h = binding_handle(L, b, lua_gettop(L));
-        if (!h || !h->tensor) fail_arg(L, b, ob, i, "tensors in the list", lua_gettop(L));
-        tensors[k - 1] = h->tensor;
+        if (!binding_handle(L, b, lua_gettop(L)))
+            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected tensors, got %s at position %d",
+                         luaL_typename(L, -1), k);
+        tensors[k - 1] = binding_tensor(L, b, lua_gettop(L), ag_op_name(ob->op), ag_op_param_name(ob->op, i));
         lua_pop(L, 1);
     }
     return (ag_arg){.kind = AG_ARG_TENSORS, .len = len, .as.tensors = tensors};
@@ -91,8 +96,9 @@ static ag_arg convert(lua_State *L, binding *b, const op_binding *ob, int i, scr
         if (ob->wants[i] == WANT_LIST) return list_arg(L, b, ob, i, s, index);
         break;
     case LUA_TUSERDATA:
-        h = binding_handle(L, b, index);
-        if (h) return binding_arg_tensor(binding_tensor(L, b, index, ag_op_name(ob->op), ag_op_param_name(ob->op, i)));
+        h = binding_userdata(L, b, index);
+        if (h && h->tensor) return binding_arg_tensor(h->tensor);
+        if (h) binding_tensor(L, b, index, ag_op_name(ob->op), ag_op_param_name(ob->op, i)); /* raises */
         if (ob->wants[i] == WANT_GENERATOR) {
             lua_rawgeti(L, LUA_REGISTRYINDEX, b->generator_metatable_ref);
             bool is_generator = lua_getmetatable(L, index) && lua_rawequal(L, -1, -2);
@@ -119,7 +125,7 @@ static bool is_options(lua_State *L, int index) {
     return is_string;
 }
 
-static int edit_distance(const char *a, const char *b) {
+int binding_edit_distance(const char *a, const char *b) {
     int row[64], n = (int)strlen(b);
     if (n > 63) return 99;
     for (int j = 0; j <= n; j++) row[j] = j;
@@ -137,15 +143,17 @@ static int edit_distance(const char *a, const char *b) {
 
 static int unknown_option(lua_State *L, binding *b, const op_binding *ob, const char *key) {
     const char *nearest = NULL;
-    int best = 4;
-    for (int i = 0; i < ob->num_params; i++) {
-        int distance = edit_distance(key, ag_op_param_name(ob->op, i));
-        if (distance < best) best = distance, nearest = ag_op_param_name(ob->op, i);
+    int len = (int)strlen(key), best = len < 3 ? len : (len < 4 ? 2 : len / 2) + 1; /* one edit more is too far */
+    for (int i = 0; i < ob->num_params + 2; i++) {
+        const char *name = i < ob->num_params ? ag_op_param_name(ob->op, i) : i == ob->num_params ? "out" : "requires_grad";
+        if (i > ob->num_params && ob->has_tensors) continue; /* requires_grad is for creation only */
+        int distance = binding_edit_distance(key, name);
+        if (distance < best) best = distance, nearest = name;
     }
     if (nearest)
-        return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option \"%s\"; did you mean \"%s\"? The signature is %s", key,
-                            nearest, ag_op_signature(ob->op));
-    return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option \"%s\"; the signature is %s", key, ag_op_signature(ob->op));
+        return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option; did you mean \"%s\"? The signature is %s", nearest,
+                            ag_op_signature(ob->op));
+    return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option; the signature is %s", ag_op_signature(ob->op));
 }
 
 static void read_options(lua_State *L, binding *b, const op_binding *ob, scratch *s, int index, ag_arg *args, int *num_args,
@@ -181,7 +189,7 @@ static int read_args(lua_State *L, binding *b, const op_binding *ob, scratch *s,
     int top = lua_gettop(L), has_options = is_options(L, top), last = top - has_options, at = 1, count = 0;
     while (at <= last) {
         if (count == ob->num_params)
-            return binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), "", "too many arguments (%d); the signature is %s", last, ag_op_signature(ob->op));
+            return binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), "", "too many arguments; the signature is %s", ag_op_signature(ob->op));
         args[count] = convert(L, b, ob, count, s, at++);
         if (ob->takes_numbers[count] && lua_type(L, at - 1) == LUA_TNUMBER)
             for (; at <= last && lua_type(L, at) == LUA_TNUMBER; at++) {
@@ -204,7 +212,7 @@ static int op_function(lua_State *L) {
     ag_tensor *outputs[AG_MAX_OUTPUTS];
     ag_call_options options = {.index_base = 1};
     bool requires_grad = false;
-    int num_args = read_args(L, b, ob, &s, args, &options, &requires_grad);
+    int top = lua_gettop(L), num_args = read_args(L, b, ob, &s, args, &options, &requires_grad);
     lua_State *previous = b->L;
     b->L = L;
     ag_status status = ag_op_call(ob->op, args, num_args, &options, outputs);
@@ -214,6 +222,11 @@ static int op_function(lua_State *L) {
     if (requires_grad && ag_tensor_set_requires_grad(outputs[0], true) != AG_OK) {
         for (int i = 0; i < num_outputs; i++) ag_tensor_release(outputs[i]);
         return binding_raise(L, b);
+    }
+    if (options.out) { /* the very handle that was given */
+        ag_tensor_release(outputs[0]);
+        lua_getfield(L, top, "out");
+        return 1;
     }
     for (int i = 0; i < num_outputs; i++) binding_push(L, b, outputs[i]);
     return num_outputs;
@@ -229,7 +242,7 @@ static int op_inplace(lua_State *L) {
     ag_call_options options = {.index_base = 1};
     bool requires_grad = false;
     handle *target = binding_handle(L, b, 1);
-    if (!target || !target->tensor) return fail_arg(L, b, ob, 0, "a tensor to change", 1);
+    binding_tensor(L, b, 1, ag_op_name(ob->op), ag_op_param_name(ob->op, 0));
     int num_args = read_args(L, b, ob, &s, args, &options, &requires_grad);
     if (options.out) return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), "out", "in-place calls write to the tensor itself");
     lua_State *previous = b->L;
@@ -245,7 +258,7 @@ static int op_inplace(lua_State *L) {
 /* core.call(name, ...): any op, the hidden ones too. */
 static int core_call(lua_State *L) {
     binding *b = BINDING(L);
-    const char *name = luaL_checkstring(L, 1);
+    const char *name = binding_string(L, b, 1, "call", "name");
     const ag_op *op = ag_op_find(name);
     if (!op) return binding_fail(L, b, AG_E_ARGUMENT, "call", "name", "there is no op \"%s\"", name);
     lua_pushvalue(L, lua_upvalueindex(1));

@@ -1,4 +1,5 @@
 /* error.c: the engine's error records as Lua error objects. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,7 +73,7 @@ void binding_keep_error(lua_State *L) {
 }
 
 int binding_fail(lua_State *L, binding *b, ag_status code, const char *op, const char *arg, const char *format, ...) {
-    char message[400];
+    char message[640];
     va_list list;
     va_start(list, format);
     vsnprintf(message, sizeof message, format, list);
@@ -108,21 +109,47 @@ static int error_concat(lua_State *L) {
     return 1;
 }
 
-/* core.raise(code, op, message[, hint]): for the Lua library's own checks. */
+const char *binding_string(lua_State *L, binding *b, int index, const char *op, const char *arg) {
+    if (lua_type(L, index) != LUA_TSTRING) binding_fail(L, b, AG_E_ARGUMENT, op, arg, "expected a string, got %s", luaL_typename(L, index));
+    return lua_tostring(L, index);
+}
+
+int64_t binding_whole(lua_State *L, binding *b, int index, const char *op, const char *arg, double low, double high) {
+    if (lua_type(L, index) != LUA_TNUMBER)
+        binding_fail(L, b, AG_E_ARGUMENT, op, arg, "expected a whole number, got %s", luaL_typename(L, index));
+    double value = lua_tonumber(L, index);
+    if (!(value >= low && value <= high) || value != floor(value))
+        binding_fail(L, b, AG_E_VALUE, op, arg, "expected a whole number from %.17g to %.17g, got %.17g", low, high, binding_printable(value));
+    return (int64_t)value;
+}
+
+ag_device *binding_device(lua_State *L, binding *b, int index, const char *op, const char *arg) {
+    ag_device *device = NULL;
+    if (ag_device_find(binding_string(L, b, index, op, arg), &device) != AG_OK) {
+        const ag_error record = *ag_last_error();
+        binding_fail(L, b, record.code, op, arg, "expected %s, got %s", record.expected, record.got);
+    }
+    return device;
+}
+
+double binding_printable(double value) { return isnan(value) ? NAN : value; }
+
+/* core.raise(code, op, message[, hint]): for the Lua library's own checks. "name: ..." in front of a message is the argument's name. */
 static int core_raise(lua_State *L) {
     binding *b = BINDING(L);
     const char *word = luaL_checkstring(L, 1), *op = luaL_checkstring(L, 2), *message = luaL_checkstring(L, 3);
     ag_status code = AG_E_ARGUMENT;
+    char arg[40] = "";
     for (int i = 1; i < AG_STATUS_COUNT; i++)
         if (strcmp(ag_status_word((ag_status)i), word) == 0) code = (ag_status)i;
-    if (lua_isstring(L, 4)) lua_pushfstring(L, "%s; %s", message, lua_tostring(L, 4));
-    else lua_pushstring(L, message);
-    ag_raise(code, op, "", lua_tostring(L, -1));
-    binding_push_error(L, b);
-    if (lua_isstring(L, 4)) {
-        lua_pushvalue(L, 4);
-        lua_setfield(L, -2, "hint");
+    size_t len = strspn(message, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789");
+    if (len > 0 && len < sizeof arg && strncmp(message + len, ": ", 2) == 0) {
+        memcpy(arg, message, len);
+        message += len + 2;
     }
+    if (lua_isstring(L, 4)) message = lua_pushfstring(L, "%s; %s", message, lua_tostring(L, 4));
+    ag_raise(code, op, arg, message);
+    binding_push_error(L, b);
     return lua_error(L);
 }
 

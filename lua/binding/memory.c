@@ -1,6 +1,6 @@
 /* memory.c: makes the Lua collector see the engine's memory.
  *
- * Every handle is charged by the bytes its storage holds. When the bytes charged since the last collection pass `trigger`, a full
+ * Every handle is charged by the bytes its storage holds, later handles on the same storage by next to nothing. When the bytes charged since the last collection pass `trigger`, a full
  * collection runs: one frees all dead handles. How often is decided by cost: the trigger is what can be allocated in 20 times
  * the time that the last collection took (at 8 GB/s), at least 16 MiB, at most the soft limit; so a small Lua heap collects
  * often and stays within the caches, a large one seldom but bounded. When more than 80 % of what is charged survives, the
@@ -13,13 +13,14 @@
 
 #define MIB ((size_t)1 << 20)
 #define LEAST_TRIGGER (16 * MIB)
-#define FIRST_SOFT_LIMIT (128 * MIB)
+#define FIRST_SOFT_LIMIT (192 * MIB)
 #define BYTES_PER_NS 8
 #define COST_FACTOR 20
 
+/* Time of this thread's own: a collection that was interrupted by other processes is no costlier for it. */
 static int64_t now_ns(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
@@ -42,6 +43,14 @@ void memory_charge(lua_State *L, binding *b, size_t size_bytes) {
 
 void memory_discharge(binding *b, size_t size_bytes) { b->charged_live -= size_bytes < b->charged_live ? size_bytes : b->charged_live; }
 
+void memory_drop(binding *b, handle *h) {
+    if (!h || !h->tensor) return;
+    ag_tensor *tensor = h->tensor;
+    memory_discharge(b, h->charged);
+    h->tensor = NULL;
+    ag_tensor_release(tensor);
+}
+
 /* The engine asks this when an allocation fails, while a call from Lua is in it. */
 static void reclaim(void *context) {
     binding *b = context;
@@ -52,7 +61,16 @@ static void reclaim(void *context) {
 
 static const char scopes_key;
 
-/* Frees the tensors of `list` (a table at index) that are not marked in `kept` (a set at index). */
+/* Called for every new handle (on top of the stack) while a scope is open. */
+void scope_note(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)&scopes_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_pushvalue(L, -2);
+    lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
+    lua_pop(L, 1);
+}
+
+/* Frees the tensors of `list` (a table at index) that are not marked in `kept` (a set at index); those go to the enclosing scope. */
 static void free_scope(lua_State *L, binding *b, int list, int kept) {
     int count = (int)lua_objlen(L, list);
     for (int i = 1; i <= count; i++) {
@@ -62,22 +80,22 @@ static void free_scope(lua_State *L, binding *b, int list, int kept) {
         bool is_kept = lua_toboolean(L, -1);
         lua_pop(L, 1);
         handle *h = binding_handle(L, b, lua_gettop(L));
-        if (!is_kept && h && h->tensor) {
-            memory_discharge(b, h->charged);
-            ag_tensor_release(h->tensor);
-            h->tensor = NULL;
+        if (is_kept) {
+            if (b->scope_depth) scope_note(L);
+        } else {
+            memory_drop(b, h);
         }
         lua_pop(L, 1);
     }
 }
 
 /* Marks the tensors in the value at index: itself, or those in a table, to any depth. */
-static void keep(lua_State *L, binding *b, int index, int kept, int depth) {
+static void keep(lua_State *L, binding *b, int index, int kept) {
     if (binding_handle(L, b, index)) {
         lua_pushvalue(L, index);
         lua_pushboolean(L, 1);
         lua_rawset(L, kept);
-    } else if (lua_type(L, index) == LUA_TTABLE && depth < 16) {
+    } else if (lua_type(L, index) == LUA_TTABLE) {
         lua_pushvalue(L, index);
         lua_rawget(L, kept);
         bool seen = lua_toboolean(L, -1);
@@ -89,25 +107,17 @@ static void keep(lua_State *L, binding *b, int index, int kept, int depth) {
         luaL_checkstack(L, 8, "scope");
         lua_pushnil(L);
         while (lua_next(L, index)) {
-            keep(L, b, lua_gettop(L), kept, depth + 1);
+            keep(L, b, lua_gettop(L), kept);
             lua_pop(L, 1);
         }
     }
 }
 
-/* Called for every new handle (on top of the stack) while a scope is open. */
-void scope_note(lua_State *L) {
-    lua_pushlightuserdata(L, (void *)&scopes_key);
-    lua_rawget(L, LUA_REGISTRYINDEX);
-    lua_pushvalue(L, -2);
-    lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
-    lua_pop(L, 1);
-}
-
 /* ag.scope(fn, ...): calls fn; every tensor made meanwhile is freed, but those it returns (in tables too). On an error all are freed. */
 static int core_scope(lua_State *L) {
     binding *b = BINDING(L);
-    luaL_checktype(L, 1, LUA_TFUNCTION);
+    if (lua_type(L, 1) != LUA_TFUNCTION)
+        return binding_fail(L, b, AG_E_ARGUMENT, "scope", "fn", "expected a function, got %s", luaL_typename(L, 1));
     int num_args = lua_gettop(L) - 1;
     lua_pushlightuserdata(L, (void *)&scopes_key);
     lua_rawget(L, LUA_REGISTRYINDEX); /* the enclosing scope's list, or nil */
@@ -127,15 +137,8 @@ static int core_scope(lua_State *L) {
     lua_newtable(L);
     int kept = top + 1;
     if (status == 0)
-        for (int i = 3; i <= top; i++) keep(L, b, i, kept, 0);
+        for (int i = 3; i <= top; i++) keep(L, b, i, kept);
     free_scope(L, b, 2, kept);
-    if (status == 0 && !lua_isnil(L, 1)) /* what is returned belongs to the enclosing scope */
-        for (int i = 3; i <= top; i++)
-            if (binding_handle(L, b, i)) {
-                lua_pushvalue(L, i);
-                scope_note(L);
-                lua_pop(L, 1);
-            }
     lua_settop(L, top);
     return status == 0 ? top - 2 : lua_error(L);
 }

@@ -18,11 +18,23 @@ static int core_set_library_path(lua_State *L) {
     return 0;
 }
 
+/* The engine outlives the state: it must not ask a closed one for memory or for a line. */
+static int binding_gc(lua_State *L) {
+    (void)L;
+    ag_memory_set_reclaim(NULL, NULL);
+    ag_set_anomaly_mode(false, NULL);
+    return 0;
+}
+
 __attribute__((visibility("default"))) int luaopen_argand_core(lua_State *L);
 
 int luaopen_argand_core(lua_State *L) {
     binding *b = lua_newuserdata(L, sizeof *b);
     memset(b, 0, sizeof *b);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, binding_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
     luaL_ref(L, LUA_REGISTRYINDEX); /* lives as long as the state */
     lua_pushlightuserdata(L, b);
     lua_pushthread(L); /* a coroutine that lives as long: the engine lets go of Lua values through it */

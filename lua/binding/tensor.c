@@ -7,11 +7,13 @@
 
 /* ---- handles ---- */
 
+handle *binding_userdata(lua_State *L, const binding *b, int index) {
+    handle *h = lua_touserdata(L, index);
+    return lua_objlen(L, index) == sizeof *h && h->mark == b ? h : NULL;
+}
+
 handle *binding_handle(lua_State *L, const binding *b, int index) {
-    if (lua_type(L, index) != LUA_TUSERDATA || !lua_getmetatable(L, index)) return NULL;
-    bool is_tensor = lua_topointer(L, -1) == b->tensor_metatable;
-    lua_pop(L, 1);
-    return is_tensor ? lua_touserdata(L, index) : NULL;
+    return lua_type(L, index) == LUA_TUSERDATA ? binding_userdata(L, b, index) : NULL;
 }
 
 ag_tensor *binding_tensor(lua_State *L, binding *b, int index, const char *op, const char *arg) {
@@ -24,14 +26,24 @@ ag_tensor *binding_tensor(lua_State *L, binding *b, int index, const char *op, c
     return h->tensor;
 }
 
-void binding_push(lua_State *L, binding *b, ag_tensor *tensor) {
+handle *binding_anchor(lua_State *L, binding *b) {
     handle *h = lua_newuserdata(L, sizeof *h);
-    h->tensor = tensor;
-    h->charged = ag_tensor_bytes_held(tensor);
+    *h = (handle){.mark = b};
     lua_rawgeti(L, LUA_REGISTRYINDEX, b->tensor_metatable_ref);
     lua_setmetatable(L, -2);
+    return h;
+}
+
+void binding_charge(lua_State *L, binding *b, handle *h) {
+    h->charged = ag_tensor_charge(h->tensor);
     if (b->scope_depth) scope_note(L);
     memory_charge(L, b, h->charged);
+}
+
+void binding_push(lua_State *L, binding *b, ag_tensor *tensor) {
+    handle *h = binding_anchor(L, b);
+    h->tensor = tensor;
+    binding_charge(L, b, h);
 }
 
 void binding_replace(binding *b, handle *h, ag_tensor *tensor) {
@@ -59,6 +71,14 @@ static int tensor_free(lua_State *L) {
     return tensor_gc(L);
 }
 
+/* Puts op(tensor, arg) in the place of an anchored tensor. */
+static void convert_anchored(lua_State *L, binding *b, handle *h, const char *op, ag_arg arg) {
+    ag_tensor *before = h->tensor;
+    ag_arg args[2] = {binding_arg_tensor(before), arg};
+    h->tensor = binding_call1(L, b, op, args, 2, 1);
+    ag_tensor_release(before);
+}
+
 /* ---- from Lua values ---- */
 
 typedef struct builder {
@@ -69,23 +89,32 @@ typedef struct builder {
     bool is_boolean;
 } builder;
 
-static int ragged(lua_State *L, binding *b, int depth) {
-    return binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected nested tables of equal lengths, got another length at depth %d", depth + 1);
+static int refuse_data(lua_State *L, binding *b, const char *expected, const char *hint) {
+    return binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected %s, got %s%s", expected, luaL_typename(L, -1), hint);
+}
+
+/* The table on top of the stack is a list of `len`: nothing follows the last element. */
+static void check_list(lua_State *L, binding *b, int64_t len) {
+    if (len) lua_pushnumber(L, (double)len);
+    else lua_pushnil(L);
+    if (!lua_next(L, -2)) return;
+    if (lua_type(L, -2) != LUA_TNUMBER || lua_tonumber(L, -2) > (double)len)
+        binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected a list, got a table with named fields or gaps; options go in a table of their own, after the data");
+    lua_pop(L, 2);
 }
 
 /* Finds the shape by walking down the first elements. */
 static void measure(lua_State *L, binding *b, builder *bd, int index) {
+    int64_t bytes = sizeof(double);
     lua_pushvalue(L, index);
     while (lua_type(L, -1) == LUA_TTABLE) {
         if (bd->ndim == AG_MAX_NDIM) binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected at most 8 levels of tables");
-        bd->dims[bd->ndim] = (int64_t)lua_objlen(L, -1);
-        if (bd->dims[bd->ndim++] == 0) {
-            lua_pushnil(L);
-            bool has_key = lua_next(L, -2) != 0;
-            if (has_key) binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected a list, got a table with named fields");
-            lua_pop(L, 1);
-            return;
-        }
+        int64_t len = (int64_t)lua_objlen(L, -1);
+        if (len && __builtin_mul_overflow(bytes, len, &bytes))
+            binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected fewer than 2^60 elements");
+        bd->dims[bd->ndim++] = len;
+        check_list(L, b, len);
+        if (len == 0) break;
         lua_rawgeti(L, -1, 1);
         lua_remove(L, -2);
     }
@@ -98,11 +127,13 @@ static void fill(lua_State *L, binding *b, builder *bd, int depth) {
     if (depth == bd->ndim) {
         if (type == LUA_TNUMBER && !bd->is_boolean) bd->values[bd->count++] = lua_tonumber(L, -1);
         else if (type == LUA_TBOOLEAN && bd->is_boolean) bd->values[bd->count++] = lua_toboolean(L, -1);
-        else if (type == LUA_TTABLE) ragged(L, b, depth);
-        else binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected %s, got %s", bd->is_boolean ? "booleans" : "numbers", luaL_typename(L, -1));
+        else refuse_data(L, b, bd->is_boolean ? "booleans" : "numbers", binding_handle(L, b, lua_gettop(L)) ? "; ag.stack and ag.cat join tensors" : "");
         return;
     }
-    if (type != LUA_TTABLE || (int64_t)lua_objlen(L, -1) != bd->dims[depth]) ragged(L, b, depth);
+    if (type != LUA_TTABLE) refuse_data(L, b, "tables nested to the same depth", "");
+    if ((int64_t)lua_objlen(L, -1) != bd->dims[depth])
+        binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected nested tables of equal lengths, got lengths %lld and %lld at depth %d",
+                     (long long)bd->dims[depth], (long long)lua_objlen(L, -1), depth + 1);
     luaL_checkstack(L, 4, "nested tables");
     for (int64_t i = 1; i <= bd->dims[depth]; i++) {
         lua_rawgeti(L, -1, (int)i);
@@ -111,63 +142,66 @@ static void fill(lua_State *L, binding *b, builder *bd, int depth) {
     }
 }
 
-static ag_device *device_option(lua_State *L, binding *b, int index) {
-    ag_device *device = NULL;
-    lua_getfield(L, index, "device");
-    if (!lua_isnil(L, -1) && ag_device_find(luaL_checkstring(L, -1), &device) != AG_OK) binding_raise(L, b);
-    lua_pop(L, 1);
-    return device;
+typedef struct tensor_options {
+    ag_dtype dtype;
+    ag_device *device;
+    bool requires_grad;
+} tensor_options;
+
+static tensor_options read_options(lua_State *L, binding *b, int index, ag_dtype dtype) {
+    tensor_options options = {.dtype = dtype};
+    if (!lua_isnoneornil(L, index + 1)) binding_fail(L, b, AG_E_ARGUMENT, "tensor", "", "too many arguments; several numbers go in a table: ag.tensor{1, 2}");
+    if (lua_isnoneornil(L, index)) return options;
+    if (lua_type(L, index) != LUA_TTABLE)
+        binding_fail(L, b, AG_E_ARGUMENT, "tensor", "options", "expected a table, got %s; for instance {dtype = \"f64\"}", luaL_typename(L, index));
+    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
+        if (strcmp(key, "requires_grad") == 0) {
+            options.requires_grad = lua_toboolean(L, -1);
+        } else if (strcmp(key, "device") == 0) {
+            options.device = binding_device(L, b, lua_gettop(L), "tensor", key);
+        } else if (strcmp(key, "dtype") == 0) {
+            options.dtype = ag_dtype_find(binding_string(L, b, lua_gettop(L), "tensor", key));
+            if (options.dtype == AG_NO_DTYPE)
+                binding_fail(L, b, AG_E_DTYPE, "tensor", key, "expected f64 f32 f16 bf16 i64 i32 i16 i8 u8 or bool, got \"%s\"", lua_tostring(L, -1));
+        } else {
+            binding_fail(L, b, AG_E_OPTION, "tensor", key, "unknown option; there are dtype, device and requires_grad");
+        }
+    }
+    return options;
 }
 
-static void check_tensor_options(lua_State *L, binding *b, int index) {
-    lua_pushnil(L);
-    while (lua_next(L, index)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-        if (strcmp(key, "dtype") && strcmp(key, "device") && strcmp(key, "requires_grad"))
-            binding_fail(L, b, AG_E_OPTION, "tensor", key, "unknown option \"%s\"; there are dtype, device and requires_grad", key);
-        lua_pop(L, 1);
-    }
+/* Whole numbers have no NaN, and a value out of range is a mistake in a literal. Fractions are cut. */
+static void check_range(lua_State *L, binding *b, const builder *bd, ag_dtype dtype) {
+    if (strcmp(ag_dtype_kind(dtype), "int") != 0) return;
+    int bits = 8 * (int)ag_dtype_size(dtype);
+    double low = dtype == AG_U8 ? 0 : -ldexp(1, bits - 1), above = dtype == AG_U8 ? 256 : ldexp(1, bits - 1);
+    for (int64_t i = 0; i < bd->count; i++)
+        if (!((bd->values[i] > low - 1 || bd->values[i] == low) && bd->values[i] < above))
+            binding_fail(L, b, AG_E_VALUE, "tensor", "data", "expected numbers that %s can hold, got %.17g at element %lld", ag_dtype_name(dtype),
+                         binding_printable(bd->values[i]), (long long)i + 1);
 }
 
 /* ag.tensor(data[, options]) */
 static int core_tensor(lua_State *L) {
     binding *b = BINDING(L);
     builder bd = {.ndim = 0};
-    bool has_options = lua_gettop(L) >= 2 && lua_type(L, 2) == LUA_TTABLE, requires_grad = false;
     if (binding_handle(L, b, 1)) return binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected numbers, got a tensor; t:clone() copies one, t:to() converts");
-    luaL_checkany(L, 1);
+    if (lua_isnone(L, 1)) return binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected a number, a boolean or nested tables, got nothing");
     measure(L, b, &bd, 1);
-    int64_t numel = 1;
-    for (int i = 0; i < bd.ndim; i++) numel *= bd.dims[i];
-    bd.values = lua_newuserdata(L, (size_t)(numel > 0 ? numel : 1) * sizeof(double));
-    if (numel > 0) {
-        lua_pushvalue(L, 1);
-        fill(L, b, &bd, 0);
-        lua_pop(L, 1);
-    }
-    ag_dtype dtype = bd.is_boolean ? AG_BOOL : AG_F32;
-    ag_device *device = NULL;
-    if (has_options) {
-        check_tensor_options(L, b, 2);
-        device = device_option(L, b, 2);
-        lua_getfield(L, 2, "dtype");
-        if (!lua_isnil(L, -1)) dtype = ag_dtype_find(luaL_checkstring(L, -1));
-        if (dtype == AG_NO_DTYPE)
-            return binding_fail(L, b, AG_E_DTYPE, "tensor", "dtype", "expected f64 f32 f16 bf16 i64 i32 i16 i8 u8 or bool, got \"%s\"", lua_tostring(L, -1));
-        lua_getfield(L, 2, "requires_grad");
-        requires_grad = lua_toboolean(L, -1);
-    }
-    ag_tensor *wide, *result;
-    if (ag_tensor_from_data(AG_F64, bd.ndim, bd.dims, device, bd.values, &wide) != AG_OK) return binding_raise(L, b);
-    ag_arg args[2] = {binding_arg_tensor(wide), {.kind = AG_ARG_DTYPE, .as.dtype = dtype}};
-    ag_status status = ag_op_call(ag_op_find("cast"), args, 2, NULL, &result);
-    ag_tensor_release(wide);
-    if (status == AG_OK && requires_grad) {
-        status = ag_tensor_set_requires_grad(result, true);
-        if (status != AG_OK) ag_tensor_release(result);
-    }
-    if (status != AG_OK) return binding_raise(L, b);
-    binding_push(L, b, result);
+    tensor_options options = read_options(L, b, 2, bd.is_boolean ? AG_BOOL : AG_F32);
+    handle *h = binding_anchor(L, b); /* keeps the values, and what they are converted to */
+    if (ag_tensor_empty(AG_F64, bd.ndim, bd.dims, NULL, &h->tensor) != AG_OK) return binding_raise(L, b);
+    ag_tensor_data(h->tensor, (void **)&bd.values);
+    lua_pushvalue(L, 1);
+    fill(L, b, &bd, 0);
+    lua_pop(L, 1);
+    check_range(L, b, &bd, options.dtype);
+    if (options.dtype != AG_F64) convert_anchored(L, b, h, "cast", (ag_arg){.kind = AG_ARG_DTYPE, .as.dtype = options.dtype});
+    if (options.device && options.device != ag_tensor_device(h->tensor))
+        convert_anchored(L, b, h, "to_device", (ag_arg){.kind = AG_ARG_DEVICE, .as.device = options.device});
+    if (options.requires_grad && ag_tensor_set_requires_grad(h->tensor, true) != AG_OK) return binding_raise(L, b);
+    binding_charge(L, b, h);
     return 1;
 }
 
@@ -187,6 +221,8 @@ static int tensor_item(lua_State *L) {
     return 1;
 }
 
+#define MAX_LIST ((int64_t)1 << 26) /* what a Lua table holds */
+
 static void push_nested(lua_State *L, const ag_tensor *t, const double **values, int dim) {
     if (dim == ag_tensor_ndim(t)) {
         push_element(L, ag_tensor_dtype(t), *(*values)++);
@@ -204,6 +240,8 @@ static int tensor_tolist(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *t = self(L, b, "tolist");
     int64_t numel = ag_tensor_numel(t);
+    if (numel > MAX_LIST)
+        return binding_fail(L, b, AG_E_VALUE, "tolist", "self", "expected at most 2^26 elements, got %lld; t:data() reaches them without copying", (long long)numel);
     double *values = lua_newuserdata(L, (size_t)(numel ? numel : 1) * sizeof *values);
     if (ag_tensor_read(t, AG_F64, values, numel) != AG_OK) return binding_raise(L, b);
     const double *at = values;
@@ -224,23 +262,26 @@ static void unflatten(const ag_tensor *t, int64_t position, int64_t *indices) {
 static int core_read_element(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *t = self(L, b, "read_element");
-    int64_t position = (int64_t)luaL_checknumber(L, 2), indices[AG_MAX_NDIM];
+    int64_t indices[AG_MAX_NDIM];
     double value;
-    if (position < 0 || position >= ag_tensor_numel(t))
-        return binding_fail(L, b, AG_E_INDEX, "read_element", "position", "expected 0 to %lld, got %lld", (long long)ag_tensor_numel(t) - 1, (long long)position);
-    unflatten(t, position, indices);
+    unflatten(t, binding_whole(L, b, 2, "read_element", "position", 0, (double)ag_tensor_numel(t) - 1), indices);
     if (ag_tensor_get(t, indices, &value) != AG_OK) return binding_raise(L, b);
     push_element(L, ag_tensor_dtype(t), value);
     return 1;
 }
 
-static void read_indices(lua_State *L, binding *b, const ag_tensor *t, const char *op, int64_t *indices) {
-    for (int i = 0; i < ag_tensor_ndim(t); i++) {
-        double value = luaL_checknumber(L, 2 + i);
-        int64_t size = ag_tensor_dims(t)[i], index = value > 0 ? (int64_t)value - 1 : (int64_t)value + size;
-        if (value == 0 || value != floor(value) || index < 0 || index >= size)
-            binding_fail(L, b, AG_E_INDEX, op, "", "expected 1 to %lld, or -%lld to -1, got %.14g in dim %d", (long long)size, (long long)size, value, i + 1);
-        indices[i] = index;
+/* Reads one position a dim from stack position 2 on; `extra` more arguments follow them. */
+static void read_indices(lua_State *L, binding *b, const ag_tensor *t, const char *op, int extra, int64_t *indices) {
+    int ndim = ag_tensor_ndim(t), count = lua_gettop(L) - 1 - extra;
+    if (count != ndim) binding_fail(L, b, AG_E_INDEX, op, "", "expected %d positions, got %d", ndim, count < 0 ? 0 : count);
+    for (int i = 0; i < ndim; i++) {
+        if (lua_type(L, 2 + i) != LUA_TNUMBER)
+            binding_fail(L, b, AG_E_ARGUMENT, op, "", "expected a position, got %s in dim %d", luaL_typename(L, 2 + i), i + 1);
+        double value = lua_tonumber(L, 2 + i), size = (double)ag_tensor_dims(t)[i], index = value > 0 ? value - 1 : value + size;
+        if (size == 0) binding_fail(L, b, AG_E_INDEX, op, "", "expected a dim that is not empty, got %.14g in dim %d", binding_printable(value), i + 1);
+        if (value == 0 || value != floor(value) || !(index >= 0 && index < size))
+            binding_fail(L, b, AG_E_INDEX, op, "", "expected 1 to %.17g, or -%.17g to -1, got %.14g in dim %d", size, size, binding_printable(value), i + 1);
+        indices[i] = (int64_t)index;
     }
 }
 
@@ -249,7 +290,7 @@ static int tensor_get(lua_State *L) {
     ag_tensor *t = self(L, b, "get");
     int64_t indices[AG_MAX_NDIM];
     double value;
-    read_indices(L, b, t, "get", indices);
+    read_indices(L, b, t, "get", 0, indices);
     if (ag_tensor_get(t, indices, &value) != AG_OK) return binding_raise(L, b);
     push_element(L, ag_tensor_dtype(t), value);
     return 1;
@@ -260,8 +301,10 @@ static int tensor_set(lua_State *L) {
     ag_tensor *t = self(L, b, "set");
     int64_t indices[AG_MAX_NDIM];
     int at = 2 + ag_tensor_ndim(t);
-    read_indices(L, b, t, "set", indices);
-    double value = lua_isboolean(L, at) ? lua_toboolean(L, at) : luaL_checknumber(L, at);
+    read_indices(L, b, t, "set", 1, indices);
+    if (!lua_isboolean(L, at) && lua_type(L, at) != LUA_TNUMBER)
+        return binding_fail(L, b, AG_E_ARGUMENT, "set", "value", "expected a number, got %s", luaL_typename(L, at));
+    double value = lua_isboolean(L, at) ? lua_toboolean(L, at) : lua_tonumber(L, at);
     if (ag_tensor_set(t, indices, value) != AG_OK) return binding_raise(L, b);
     lua_settop(L, 1);
     return 1;
@@ -303,9 +346,12 @@ static int tensor_size(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *t = self(L, b, "size");
     if (lua_isnoneornil(L, 2)) return push_dims(L, ag_tensor_dims(t), ag_tensor_ndim(t));
-    int ndim = ag_tensor_ndim(t), dim = (int)luaL_checkinteger(L, 2), at = dim > 0 ? dim - 1 : dim + ndim;
-    if (dim == 0 || at < 0 || at >= ndim)
-        return binding_fail(L, b, AG_E_INDEX, "size", "dim", "expected 1 to %d, or -%d to -1, got %d", ndim, ndim, dim);
+    int ndim = ag_tensor_ndim(t);
+    if (lua_type(L, 2) != LUA_TNUMBER) return binding_fail(L, b, AG_E_ARGUMENT, "size", "dim", "expected a whole number, got %s", luaL_typename(L, 2));
+    double dim = lua_tonumber(L, 2);
+    if (dim == 0 || dim != floor(dim) || !(dim >= -ndim && dim <= ndim))
+        return binding_fail(L, b, AG_E_INDEX, "size", "dim", "expected 1 to %d, or -%d to -1, got %.14g", ndim, ndim, dim);
+    int at = (int)dim > 0 ? (int)dim - 1 : (int)dim + ndim;
     lua_pushnumber(L, (double)ag_tensor_dims(t)[at]);
     return 1;
 }
@@ -349,8 +395,18 @@ static int push_field(lua_State *L, binding *b, ag_tensor *t, int field) {
     return 1;
 }
 
-static int unknown_field(lua_State *L, binding *b, const char *key) {
-    return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor has no field or method \"%s\"", key);
+/* methods: the table of fields and methods */
+static int unknown_field(lua_State *L, binding *b, const char *key, int methods) {
+    const char *nearest = NULL;
+    int best = (int)strlen(key) / 3 + 1;
+    for (lua_pushnil(L); lua_next(L, methods); lua_pop(L, 1)) {
+        const char *name = lua_tostring(L, -2);
+        int distance = binding_edit_distance(key, name);
+        if (distance < best || (nearest && distance == best && strcmp(name, nearest) < 0)) best = distance, nearest = name;
+    }
+    if (nearest)
+        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor has no such field or method; did you mean \"%s\"?", nearest);
+    return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor has no such field or method");
 }
 
 /* upvalues: binding, methods (field names map to light userdata of enum field) */
@@ -359,8 +415,8 @@ static int tensor_index(lua_State *L) {
     if (lua_type(L, 2) != LUA_TSTRING) return index_get(L, b);
     lua_pushvalue(L, 2);
     lua_rawget(L, lua_upvalueindex(2));
-    if (lua_islightuserdata(L, -1)) return push_field(L, b, self(L, b, lua_tostring(L, 2)), (int)(intptr_t)lua_touserdata(L, -1));
-    if (lua_isnil(L, -1)) return unknown_field(L, b, lua_tostring(L, 2));
+    if (lua_islightuserdata(L, -1)) return push_field(L, b, self(L, b, "tensor"), (int)(intptr_t)lua_touserdata(L, -1));
+    if (lua_isnil(L, -1)) return unknown_field(L, b, lua_tostring(L, 2), lua_upvalueindex(2));
     return 1;
 }
 
@@ -368,14 +424,14 @@ static int tensor_newindex(lua_State *L) {
     binding *b = BINDING(L);
     if (lua_type(L, 2) != LUA_TSTRING) return index_set(L, b);
     const char *key = lua_tostring(L, 2);
-    ag_tensor *t = self(L, b, key);
+    ag_tensor *t = self(L, b, "tensor");
     ag_status status;
     if (strcmp(key, "requires_grad") == 0) {
         status = ag_tensor_set_requires_grad(t, lua_toboolean(L, 3));
     } else if (strcmp(key, "grad") == 0) {
         status = ag_tensor_set_grad(t, lua_isnil(L, 3) ? NULL : binding_tensor(L, b, 3, "grad", "value"));
     } else {
-        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor's field \"%s\" cannot be set; requires_grad and grad can", key);
+        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor's field of that name cannot be set; requires_grad and grad can");
     }
     return status == AG_OK ? 0 : binding_raise(L, b);
 }
@@ -395,7 +451,7 @@ static int core_shares_storage(lua_State *L) {
 static int tensor_to(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *t = self(L, b, "to"), *result = NULL;
-    const char *what = luaL_checkstring(L, 2);
+    const char *what = binding_string(L, b, 2, "to", "target");
     ag_dtype dtype = ag_dtype_find(what);
     ag_device *device = NULL;
     if (dtype == AG_NO_DTYPE && ag_device_find(what, &device) != AG_OK)
@@ -450,7 +506,6 @@ void tensor_register(lua_State *L, binding *b, int module) {
     int methods = lua_gettop(L);
     lua_newtable(L); /* metatable */
     int metatable = lua_gettop(L);
-    b->tensor_metatable = lua_topointer(L, metatable);
     for (const luaL_Reg *r = metamethods; r->name; r++) binding_function(L, b, metatable, r->name, r->func);
     for (const luaL_Reg *r = method_functions; r->name; r++) binding_function(L, b, methods, r->name, r->func);
     for (const luaL_Reg *r = module_functions; r->name; r++) binding_function(L, b, module, r->name, r->func);

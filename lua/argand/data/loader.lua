@@ -29,7 +29,7 @@ function Loader:init(dataset, opts)
     batch_size = 1, shuffle = false, drop_last = false, seed = options.optional.number,
     collate = options.optional["function"], transform = options.optional["function"],
   })
-  if read.batch_size < 1 or read.batch_size ~= math.floor(read.batch_size) then
+  if not options.is_between(read.batch_size, 1, 2 ^ 53) or read.batch_size ~= math.floor(read.batch_size) then
     core.raise("value", "Loader", "batch_size: expected a whole number >= 1, got " .. read.batch_size)
   end
   if read.collate and dataset.select then

@@ -12,7 +12,7 @@ local M = {}
 ---@param value any
 ---@param least integer
 function M.require_count(owner, name, value, least)
-  if type(value) ~= "number" or value ~= math.floor(value) or value < least then
+  if not options.is_between(value, least, 2 ^ 53) or value ~= math.floor(value) then
     local got = type(value) == "number" and tostring(value) or type(value)
     core.raise("argument", owner, ("%s: expected a whole number >= %d, got %s"):format(name, least, got))
   end
@@ -21,9 +21,10 @@ end
 --- Raises unless value is a tensor.
 ---@param owner string
 ---@param value any
-function M.require_tensor(owner, value)
+---@param name? string of the argument, default "input"
+function M.require_tensor(owner, value, name)
   if not core.is_tensor(value) then
-    core.raise("argument", owner, "input: expected a tensor, got " .. type(value))
+    core.raise("argument", owner, ("%s: expected a tensor, got %s"):format(name or "input", type(value)))
   end
 end
 

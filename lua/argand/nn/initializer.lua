@@ -4,11 +4,13 @@
 
 local ag = require "argand"
 local core = require "argand.core"
+local checks = require "argand.nn.checks"
 local options = require "argand.options"
 
 local M = {}
 
 local function fans(owner, tensor)
+  checks.require_tensor(owner, tensor, "tensor")
   if tensor.ndim < 2 then
     core.raise("shape", owner, ("tensor: expected at least 2 dims, got %d"):format(tensor.ndim))
   end
@@ -17,7 +19,8 @@ local function fans(owner, tensor)
   return tensor:size(2) * field, tensor:size(1) * field
 end
 
-local function fill(tensor, source, scale, shift, generator)
+local function fill(owner, tensor, source, scale, shift, generator)
+  checks.require_tensor(owner, tensor, "tensor")
   ag.no_grad(function()
     local creation = { dtype = tensor.dtype, device = tensor.device, generator = generator }
     local values = ag[source](tensor:shape(), creation)
@@ -35,7 +38,8 @@ local known = { generator = options.optional.any }
 ---@param opts? {generator: userdata}
 function M.uniform_(tensor, low, high, opts)
   low, high = low or 0, high or 1
-  return fill(tensor, "rand", high - low, low, options.read("uniform_", opts, known).generator)
+  local generator = options.read("uniform_", opts, known).generator
+  return fill("uniform_", tensor, "rand", high - low, low, generator)
 end
 
 --- Normal with the mean and standard deviation given.
@@ -44,13 +48,15 @@ end
 ---@param std? number default 1
 ---@param opts? {generator: userdata}
 function M.normal_(tensor, mean, std, opts)
-  return fill(tensor, "randn", std or 1, mean or 0, options.read("normal_", opts, known).generator)
+  local generator = options.read("normal_", opts, known).generator
+  return fill("normal_", tensor, "randn", std or 1, mean or 0, generator)
 end
 
 --- One value everywhere.
 ---@param tensor userdata
 ---@param value number
 function M.constant_(tensor, value)
+  checks.require_tensor("constant_", tensor, "tensor")
   ag.no_grad(function() tensor:fill_(value) end)
   return tensor
 end
@@ -83,7 +89,7 @@ end
 function M.kaiming_uniform_(tensor, opts)
   local read = options.read("kaiming_uniform_", opts, kaiming_known)
   local bound = math.sqrt(3) * kaiming_std("kaiming_uniform_", tensor, read)
-  return fill(tensor, "rand", 2 * bound, -bound, read.generator)
+  return fill("kaiming_uniform_", tensor, "rand", 2 * bound, -bound, read.generator)
 end
 
 --- Normal values that keep the variance of a layer with ReLU (He et al., 2015).
@@ -91,7 +97,8 @@ end
 ---@param opts? {a: number, mode: "fan_in"|"fan_out", generator: userdata}
 function M.kaiming_normal_(tensor, opts)
   local read = options.read("kaiming_normal_", opts, kaiming_known)
-  return fill(tensor, "randn", kaiming_std("kaiming_normal_", tensor, read), 0, read.generator)
+  local std = kaiming_std("kaiming_normal_", tensor, read)
+  return fill("kaiming_normal_", tensor, "randn", std, 0, read.generator)
 end
 
 local xavier_known = { gain = 1, generator = options.optional.any }
@@ -103,7 +110,7 @@ function M.xavier_uniform_(tensor, opts)
   local read = options.read("xavier_uniform_", opts, xavier_known)
   local fan_in, fan_out = fans("xavier_uniform_", tensor)
   local bound = read.gain * math.sqrt(6 / math.max(fan_in + fan_out, 1))
-  return fill(tensor, "rand", 2 * bound, -bound, read.generator)
+  return fill("xavier_uniform_", tensor, "rand", 2 * bound, -bound, read.generator)
 end
 
 --- Normal values for symmetric activations (Glorot and Bengio, 2010).
@@ -112,7 +119,8 @@ end
 function M.xavier_normal_(tensor, opts)
   local read = options.read("xavier_normal_", opts, xavier_known)
   local fan_in, fan_out = fans("xavier_normal_", tensor)
-  return fill(tensor, "randn", read.gain * math.sqrt(2 / math.max(fan_in + fan_out, 1)), 0, read.generator)
+  local std = read.gain * math.sqrt(2 / math.max(fan_in + fan_out, 1))
+  return fill("xavier_normal_", tensor, "randn", std, 0, read.generator)
 end
 
 return M

@@ -5,7 +5,8 @@
 --   a leaf tensor with requires_grad     a parameter, also after it was frozen by requires_grad = false
 --   a tensor given to register_buffer    a buffer: saved and moved, not trained
 --   a module                             a child
---   a plain table                        searched: positions 1, 2, ... first, then other keys in sorted order
+--   a plain table                        searched: positions 1, 2, ... first, then other keys in order;
+--                                        its tensors are parameters while they require gradients
 -- Anything else is a plain field. A tensor found in two places is one parameter, under its first name.
 
 local ag = require "argand"

@@ -38,7 +38,10 @@ function M.clip_grad_norm(params, max_norm)
   if #grads == 0 then return 0 end
   return ag.no_grad(function()
     local norms = {}
-    for position, grad in ipairs(grads) do norms[position] = grad:norm() end
+    for position, grad in ipairs(grads) do
+      local is_half = grad.dtype == "f16" or grad.dtype == "bf16" -- whose norm may not fit its dtype
+      norms[position] = (is_half and grad:to "f32" or grad):norm()
+    end
     local total = ag.stack(norms):norm():item()
     if total > max_norm and total < math.huge then
       for _, grad in ipairs(grads) do grad:mul_(max_norm / (total + 1e-6)) end

@@ -173,7 +173,8 @@ local function each_parameter(self, visit)
   return position
 end
 
---- Returns {groups, state}: the options of every group, and the state by the parameter's position.
+--- Returns {groups, state}: the options of every group, and the state by the parameter's position. Its
+--- tensors share the optimizer's storage: the next step changes them.
 ---@return {groups: table[], state: table<integer, table>}
 function Optimizer:state_dict()
   local result = { groups = {}, state = {} }
@@ -206,6 +207,11 @@ local function state_faults(self, state)
       faults[#faults + 1] = ("group %d has %s parameters, the optimizer's %d"):format(position,
         tostring(saved.count), #group.params)
     end
+    for _, name in ipairs(options.sorted_names(saved)) do
+      if name ~= "count" and group[name] == nil then
+        faults[#faults + 1] = ("group %d has the option %s, the optimizer does not"):format(position, name)
+      end
+    end
   end
   each_parameter(self, function(position, parameter)
     local own = table.concat(parameter:shape(), ", ")
@@ -231,7 +237,7 @@ function Optimizer:load_state_dict(state)
   if #faults > 0 then core.raise("argument", owner, "state: " .. table.concat(faults, "; ")) end
   for position, group in ipairs(self.groups) do
     for name, value in pairs(state.groups[position]) do
-      if name ~= "count" and group[name] ~= nil then group[name] = value end
+      if name ~= "count" then group[name] = value end
     end
   end
   each_parameter(self, function(position, parameter)
