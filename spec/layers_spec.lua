@@ -23,8 +23,6 @@ local layers = {
 -- A conditional outside platform/ and backends/*/simd needs a reason here.
 local conditionals = {
   ["engine/include/argand.h"] = "compiled by other people's compilers, C++ too",
-  ["backends/cpu/blas.c"] = "a build without a BLAS",
-  ["lua/bin/interrupt_traces.c"] = "knows the machine code of one processor",
 }
 
 local function lines_of(path)

@@ -39,7 +39,8 @@ static ag_device *cpu_open(void) {
 }
 
 #define DTYPES_WIDE (DTYPE_BIT(AG_F64) | DTYPE_BIT(AG_F32))
-#define DTYPES_COUNTABLE (DTYPES_WIDE | DTYPES_INT) /* what reductions, sorts and sums of scattered values take; halves go through f32 */
+#define DTYPES_COUNTABLE \
+    (DTYPES_WIDE | DTYPES_INT) /* what reductions, sorts and sums of scattered values take; halves go through f32 */
 #define ELEMENTWISE(dtypes_) {.run = cpu_elementwise, .dtypes = dtypes_, .takes_strided = true}
 #define KERNEL(name, function, dtypes_) [OP_##name] = {.run = function, .dtypes = dtypes_}
 #define STRIDED(name, function, dtypes_) [OP_##name] = {.run = function, .dtypes = dtypes_, .takes_strided = true}

@@ -19,13 +19,14 @@ struct copy_task {
     int64_t source_size, target_size; /* of an element, in bytes */
     const char *source;
     char *target;
+    bool must_finish;
 };
 
 static void copy_flat(void *context, int64_t begin, int64_t end) {
     const struct copy_task *task = context;
     convert_run convert = cpu_convert_kernels()->convert[task->source_dtype][task->target_dtype];
     for (int64_t i = begin; i < end; i += POLL_ELEMENTS) {
-        if (interrupt_pending()) return;
+        if (!task->must_finish && interrupt_pending()) return;
         int64_t n = end - i < POLL_ELEMENTS ? end - i : POLL_ELEMENTS;
         convert(n, task->source + i * task->source_size, 1, task->target + i * task->target_size, 1);
     }
@@ -67,12 +68,13 @@ static struct copy_task copy_task_of(const struct strided_copy *copy) {
                               .source_size = (int64_t)dtype_size(copy->source_dtype),
                               .target_size = (int64_t)dtype_size(copy->target_dtype),
                               .source = copy->source,
-                              .target = copy->target};
+                              .target = copy->target,
+                              .must_finish = copy->must_finish};
 }
 
 void cpu_strided_copy(const struct strided_copy *copy) {
     struct copy_task task = copy_task_of(copy);
-    struct strided_walk walk = {.ndim = copy->ndim, .num_operands = 2};
+    struct strided_walk walk = {.ndim = copy->ndim, .num_operands = 2, .must_finish = copy->must_finish};
     walk.operands[0] = (struct walk_operand){.address = (char *)copy->source, .element_size = task.source_size};
     walk.operands[1] = (struct walk_operand){.address = copy->target, .element_size = task.target_size};
     for (int i = 0; i < copy->ndim; i++) {

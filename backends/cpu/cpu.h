@@ -1,5 +1,5 @@
-/* cpu.h: what the sources of the CPU backend share: the kernels that backend.c puts into the table, and the kernel tables of the
- * instruction set in use. Kernel functions are named cpu_<op>, or cpu_<family> where one serves several ops. */
+/* cpu.h: what the sources of the CPU backend share: the kernels that backend.c puts into the table, and the kernel tables of
+ * the instruction set in use. Kernel functions are named cpu_<op>, or cpu_<family> where one serves several ops. */
 #ifndef ARGAND_CPU_CPU_H
 #define ARGAND_CPU_CPU_H
 
@@ -12,13 +12,15 @@ ag_status cpu_elementwise(ag_call *call);
 ag_status cpu_where(ag_call *call);
 ag_status cpu_clone(ag_call *call);
 ag_status cpu_cast(ag_call *call);
-/* cpu_copy_strided copies source to target, same shape, any strides, converting dtype; used by clone, cast, cat, pad, flip, roll. */
+/* cpu_strided_copy copies source to target, same shape, any strides, converting dtype; used by clone, cast, cat, pad, flip,
+ * roll. A pending interrupt ends it early, unless must_finish. */
 struct strided_copy {
     int ndim;
     int64_t dims[AG_MAX_NDIM], source_strides[AG_MAX_NDIM], target_strides[AG_MAX_NDIM]; /* elements; may be negative or 0 */
     const void *source;
     void *target;
     ag_dtype source_dtype, target_dtype;
+    bool must_finish;
 };
 void cpu_strided_copy(const struct strided_copy *copy);
 

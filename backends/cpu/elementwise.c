@@ -218,6 +218,7 @@ void elementwise_run_strided(const struct elementwise_run *run) {
     struct strided_walk walk;
     walk.ndim = output->ndim;
     walk.num_operands = run->num_inputs + 1;
+    walk.must_finish = false;
     for (int i = 0; i < output->ndim; i++) walk.dims[i] = output->dims[i];
     for (int k = 0; k < run->num_inputs; k++) set_operand(&walk, k, run->inputs[k]);
     set_operand(&walk, run->num_inputs, output);

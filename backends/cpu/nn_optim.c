@@ -3,7 +3,7 @@
  * The tensors of a call are lists of equal length, one after another: parameters, gradients, then the state (SGD: momentum
  * buffers, only with momentum; Adam: first and second moments). A `group` is what belongs to one parameter: the tensors at one
  * place of every list. A group of contiguous tensors of one dtype, f32 or f64, is updated where it lies; any other goes through
- * contiguous copies. Nothing here polls for interrupts: a step is done wholly or not at all.
+ * contiguous copies. An interrupt stops nothing here: a step is done wholly or not at all.
  */
 #include <assert.h>
 #include <math.h>
@@ -103,7 +103,7 @@ static size_t group_copy_bytes(const struct step *step, int group) {
 
 /* copy_tensor copies between a tensor and a contiguous array of its shape, from the tensor or back to it. */
 static void copy_tensor(const ag_tensor *tensor, void *array, ag_dtype array_dtype, bool is_back) {
-    struct strided_copy copy = {.ndim = tensor->ndim};
+    struct strided_copy copy = {.ndim = tensor->ndim, .must_finish = true};
     shape s = tensor_shape(tensor);
     int64_t contiguous[AG_MAX_NDIM];
     shape_contiguous_strides(&s, contiguous);

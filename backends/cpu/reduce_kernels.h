@@ -6,8 +6,8 @@
  * depend on the split. One long row is split with `partials` (fixed blocks, any split) followed by one `join` in block order,
  * which gives the same bits as `rows`.
  *
- * f16 and bf16 are converted to f32 by the caller; bool shares the u8 kernels. Integer sums and products wrap in 64 bits.
- */
+ * f16 and bf16 are converted to f32 by the caller; bool shares the u8 kernels. Integer sums and products wrap in 64
+ * bits. */
 #ifndef ARGAND_CPU_REDUCE_KERNELS_H
 #define ARGAND_CPU_REDUCE_KERNELS_H
 

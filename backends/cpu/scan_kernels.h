@@ -2,8 +2,8 @@
  *
  * x: [outer, n, inner], contiguous; y has the same shape, and y[o, i, j] = op of x[o, 0..i, j]. Kernels have the form of a pool
  * task (context = struct scan_task) over units; a unit is one outer index and SCAN_COLUMN_UNIT neighbouring columns, finished
- * by one call, so results do not depend on the split. f16 and bf16 are converted to f32 by the caller; bool shares u8.
- */
+ * by one call, so results do not depend on the split. f16 and bf16 are converted to f32 by the caller; bool shares
+ * u8. */
 #ifndef ARGAND_CPU_SCAN_KERNELS_H
 #define ARGAND_CPU_SCAN_KERNELS_H
 

@@ -1,8 +1,8 @@
 /* select.c: kernels whose work depends on which elements are set: masked_select, masked_scatter, nonzero.
  *
  * All three run in two passes over blocks of the flattened elements: count what each block holds, turn the counts into the
- * place where each block's results begin, fill. The blocks do not depend on the number of threads, nor do the results.
- */
+ * place where each block's results begin, fill. The blocks do not depend on the number of threads, nor do the
+ * results. */
 #include <string.h>
 
 #include "core/error.h"

@@ -2,8 +2,8 @@
  *
  * Elements become unsigned keys that sort as the elements do, joined with their position in a record. Keys of up to 32 bits
  * share one uint64_t with the position, so that comparing two records also settles ties; f64 and i64 take a pair. Long
- * rows are sorted by radix (bytes of the key from the lowest, each pass stable), short ones by insertion and merging.
- */
+ * rows are sorted by radix (bytes of the key from the lowest, each pass stable), short ones by insertion and
+ * merging. */
 #include "cpu/sort_kernels.h"
 
 #include <string.h>

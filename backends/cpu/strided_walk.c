@@ -171,7 +171,7 @@ static void walk_tiles(void *context, int64_t begin, int64_t end) {
     struct position at;
     position_init(&at, walk, begin);
     for (int64_t i = begin; i < end; i++, position_next(&at, walk)) {
-        if ((i == begin || (i & 127) == 127) && interrupt_pending()) return;
+        if ((i == begin || (i & 127) == 127) && !walk->must_finish && interrupt_pending()) return;
         int64_t row = at.row_tile * walk->tile_rows, column = at.column_tile * walk->tile_columns;
         struct walk_tile tile = {.rows = min_int(walk->tile_rows, walk->dims[row_dim] - row),
                                  .columns = min_int(walk->tile_columns, walk->dims[column_dim] - column)};

@@ -21,6 +21,7 @@ struct walk_operand {
 
 struct strided_walk {
     int ndim, num_operands;
+    bool must_finish; /* whatever interrupts are pending */
     int64_t dims[AG_MAX_NDIM];
     struct walk_operand operands[WALK_MAX_OPERANDS];
     /* set by walk_plan; then ndim >= 2, rows are dim ndim - 2, columns dim ndim - 1 */

@@ -1,7 +1,7 @@
 /* backend.c: the reference backend: its device, and its kernels by op.
  *
- * It has a kernel for each op without a decomposition and for no other, so that on this device every decomposition runs.
- */
+ * It has a kernel for each op without a decomposition and for no other, so that on this device every decomposition
+ * runs. */
 #include "reference/reference.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* elementwise.c: every op of elementwise.def as two scalar functions, one on double and one on whole numbers, and one loop.
  *
  * Inputs are converted to call->compute as they are read. Floats are then computed in double and rounded once, on writing.
- * Ints and bool are computed in 128 bits, where no sum or product of two 64-bit numbers overflows, and wrapped on writing.
- */
+ * Ints and bool are computed in 128 bits, where no sum or product of two 64-bit numbers overflows, and wrapped on
+ * writing. */
 #include <math.h>
 
 #include "core/error.h"

@@ -1,4 +1,5 @@
-/* about.c: devices, dtypes, random state, threads, files and build facts of argand.h: thin forwards to the layers that own them. */
+/* about.c: devices, dtypes, random state, threads, files and build facts of argand.h: thin forwards to the layers that own
+ * them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -26,8 +27,9 @@ const char *ag_status_word(ag_status status) {
 /* cut moves *from past the first `mark` and writes what stood before it; all of it, and false, when there is no mark. */
 static bool cut(const char **from, const char *mark, char *buffer, size_t len) {
     const char *end = strstr(*from, mark);
-    size_t count = end ? (size_t)(end - *from) : strlen(*from);
-    snprintf(buffer, len, "%.*s", (int)(count < len ? count : len - 1), *from);
+    size_t count = end ? (size_t)(end - *from) : strlen(*from), kept = count < len ? count : len - 1;
+    memcpy(buffer, *from, kept);
+    buffer[kept] = 0;
     *from += count + (end ? strlen(mark) : 0);
     return end != NULL;
 }
@@ -52,8 +54,10 @@ ag_status ag_device_find(const char *name, ag_device **out) {
     ag_device *device = registry_find(name);
     if (!device) {
         char names[160] = "";
-        for (int i = 0; i < registry_count(); i++)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", registry_at(i)->name);
+        for (int i = 0; i < registry_count(); i++) {
+            strncat(names, i ? ", " : "", sizeof names - 1 - strlen(names));
+            strncat(names, registry_at(i)->name, sizeof names - 1 - strlen(names));
+        }
         return error_set(AG_E_DEVICE, NULL, "device", names, NULL, "\"%.60s\"", name); /* a call puts its op in */
     }
     *out = device;
@@ -68,8 +72,10 @@ bool ag_device_has_collectives(const ag_device *device) { return device->backend
 void ag_manual_seed(uint64_t seed) { ag_generator_seed(random_default(), seed); }
 ag_generator *ag_generator_new(uint64_t seed) {
     ag_generator *generator = heap_alloc(sizeof *generator);
-    if (generator) *generator = (ag_generator){.seed = seed};
-    else error_memory("generator", sizeof *generator);
+    if (generator)
+        *generator = (ag_generator){.seed = seed};
+    else
+        error_memory("generator", sizeof *generator);
     return generator;
 }
 void ag_generator_free(ag_generator *generator) { heap_free(generator); }
@@ -87,7 +93,8 @@ void ag_generator_set_state(ag_generator *generator, uint64_t seed, uint64_t off
 
 ag_status ag_set_num_threads(int count) {
     if (count < 1 || count > 256) return error_set(AG_E_VALUE, "set_num_threads", "count", "1 to 256", NULL, "%d", count);
-    if (!pool_set_num_threads(count)) return error_set(AG_E_STATE, "set_num_threads", "count", "threads that the system can start", NULL, "%d", count);
+    if (!pool_set_num_threads(count))
+        return error_set(AG_E_STATE, "set_num_threads", "count", "threads that the system can start", NULL, "%d", count);
     return AG_OK;
 }
 int ag_get_num_threads(void) { return pool_num_threads(); }
@@ -106,4 +113,6 @@ const char *ag_cpu_info(void) {
     snprintf(text, sizeof text, "%s, %d processors, %s kernels", cpu_model(), cpu_count(), cpu_isa_name(cpu_detect()));
     return text;
 }
-const char *ag_blas_info(void) { return registry_default()->backend->blas_info ? registry_default()->backend->blas_info() : "none"; }
+const char *ag_blas_info(void) {
+    return registry_default()->backend->blas_info ? registry_default()->backend->blas_info() : "none";
+}

@@ -16,21 +16,25 @@ typedef struct build {
     int num_weak;
 } build;
 
-static const char *arg_kind_words[] = {"nothing", "a tensor", "a list of tensors", "a number", "a number", "a boolean", "a list of numbers",
-                                       "a string", "a dtype", "a device", "a generator"};
+static const char *arg_kind_words[] = {"nothing",  "a tensor",  "a list of tensors", "a number",
+                                       "a number", "a boolean", "a list of numbers", "a string",
+                                       "a dtype",  "a device",  "a generator"};
 
 static ag_status refuse_arg(const ag_call *call, const param *p, const ag_arg *arg, const char *expected) {
     ag_status code = AG_E_ARGUMENT;
     if (arg->kind == AG_ARG_STRING) return call_fail(call, code, p->name, expected, NULL, "\"%.80s\"", arg->as.string);
-    if (arg->kind == AG_ARG_NUMBER) return call_fail(call, code, p->name, expected, NULL, "%.17g", isnan(arg->as.number) ? NAN : arg->as.number);
+    if (arg->kind == AG_ARG_NUMBER) return call_fail(call, code, p->name, expected, NULL, "%.17g", arg->as.number);
     return call_fail(call, code, p->name, expected, NULL, "%s", arg_kind_words[arg->kind]);
 }
 
 static ag_status refuse_kind(const ag_call *call, const param *p, ag_dtype dtype) {
-    const char *expected = p->type == PARAM_FLOAT ? "a float tensor" : p->type == PARAM_BOOL_TENSOR ? "a bool tensor"
-                           : p->type == PARAM_BITS ? "an int or bool tensor" : "an int tensor of positions";
-    const char *hint = p->type == PARAM_FLOAT ? "convert: t:to(\"f32\")" : p->type == PARAM_BOOL_TENSOR ? "compare to get one: t:ne(0)"
-                       : "convert: t:to(\"i64\")";
+    const char *expected = p->type == PARAM_FLOAT         ? "a float tensor"
+                           : p->type == PARAM_BOOL_TENSOR ? "a bool tensor"
+                           : p->type == PARAM_BITS        ? "an int or bool tensor"
+                                                          : "an int tensor of positions";
+    const char *hint = p->type == PARAM_FLOAT         ? "convert: t:to(\"f32\")"
+                       : p->type == PARAM_BOOL_TENSOR ? "compare to get one: t:ne(0)"
+                                                      : "convert: t:to(\"i64\")";
     return call_fail(call, AG_E_KIND, p->name, expected, hint, "%s", dtype_name(dtype));
 }
 
@@ -53,7 +57,8 @@ static ag_status set_tensor(build *b, const param *p, const ag_arg *arg, ag_devi
     }
     if (arg->kind == AG_ARG_TENSOR) {
         ag_tensor *t = arg->as.tensor;
-        if (__builtin_expect(p->type > PARAM_NUM, 0) && !param_admits(p->type, (ag_dtype)t->dtype)) return refuse_kind(call, p, (ag_dtype)t->dtype);
+        if (__builtin_expect(p->type > PARAM_NUM, 0) && !param_admits(p->type, (ag_dtype)t->dtype))
+            return refuse_kind(call, p, (ag_dtype)t->dtype);
         call->inputs[p->slot] = t;
         return AG_OK;
     }
@@ -80,7 +85,8 @@ static bool whole_number(const ag_arg *arg, int64_t *out) {
 /* Shifts a position or dim from the caller's base to 0; the caller's 0 does not exist when the base is 1. */
 static ag_status shift(const ag_call *call, const param *p, int64_t *value) {
     if (*value < 0 || call->index_base == 0) return AG_OK;
-    if (*value == 0) return call_fail(call, AG_E_INDEX, p->name, "a position from 1 on, or a negative one from the end", NULL, "0");
+    if (*value == 0)
+        return call_fail(call, AG_E_INDEX, p->name, "a position from 1 on, or a negative one from the end", NULL, "0");
     *value -= 1;
     return AG_OK;
 }
@@ -95,7 +101,8 @@ static ag_status set_list(build *b, const param *p, const ag_arg *arg) {
         values = &single;
         len = 1;
     }
-    if (!call_set_ints(call, p->slot, values, len)) return call_fail(call, AG_E_ARGUMENT, p->name, "a shorter list", NULL, "%d numbers", len);
+    if (!call_set_ints(call, p->slot, values, len))
+        return call_fail(call, AG_E_ARGUMENT, p->name, "a shorter list", NULL, "%d numbers", len);
     if (p->type == PARAM_DIMS)
         for (int i = 0; i < len; i++) AG_TRY(shift(call, p, &call->ints[call->attrs[p->slot].list.start + i]));
     return AG_OK;
@@ -105,13 +112,14 @@ static ag_status set_attr(build *b, const param *p, const ag_arg *arg) {
     ag_call *call = &b->call;
     attr *slot = &call->attrs[p->slot];
     switch (p->type) {
-    case PARAM_DIM: case PARAM_POSITION:
+    case PARAM_DIM:
+    case PARAM_POSITION:
         if (!whole_number(arg, &slot->i)) return refuse_arg(call, p, arg, "a whole number");
         return shift(call, p, &slot->i);
-    case PARAM_INT:
-        return whole_number(arg, &slot->i) ? AG_OK : refuse_arg(call, p, arg, "a whole number");
-    case PARAM_DIMS: case PARAM_INTS: case PARAM_SHAPE:
-        return set_list(b, p, arg);
+    case PARAM_INT: return whole_number(arg, &slot->i) ? AG_OK : refuse_arg(call, p, arg, "a whole number");
+    case PARAM_DIMS:
+    case PARAM_INTS:
+    case PARAM_SHAPE: return set_list(b, p, arg);
     case PARAM_NUMBER:
         if (arg->kind != AG_ARG_NUMBER && arg->kind != AG_ARG_INT) return refuse_arg(call, p, arg, "a number");
         slot->f = arg->kind == AG_ARG_INT ? (double)arg->as.integer : arg->as.number;
@@ -121,15 +129,22 @@ static ag_status set_attr(build *b, const param *p, const ag_arg *arg) {
         slot->i = arg->as.boolean;
         return AG_OK;
     case PARAM_DTYPE:
-        if (arg->kind == AG_ARG_DTYPE) slot->i = arg->as.dtype;
-        else if (arg->kind == AG_ARG_STRING) slot->i = dtype_find(arg->as.string);
-        else return refuse_arg(call, p, arg, "a dtype");
-        if (slot->i < 0 || slot->i >= AG_DTYPE_COUNT) return refuse_arg(call, p, arg, "f64 f32 f16 bf16 i64 i32 i16 i8 u8 or bool");
+        if (arg->kind == AG_ARG_DTYPE)
+            slot->i = arg->as.dtype;
+        else if (arg->kind == AG_ARG_STRING)
+            slot->i = dtype_find(arg->as.string);
+        else
+            return refuse_arg(call, p, arg, "a dtype");
+        if (slot->i < 0 || slot->i >= AG_DTYPE_COUNT)
+            return refuse_arg(call, p, arg, "f64 f32 f16 bf16 i64 i32 i16 i8 u8 or bool");
         return AG_OK;
     case PARAM_DEVICE:
-        if (arg->kind == AG_ARG_DEVICE) slot->pointer = arg->as.device;
-        else if (arg->kind == AG_ARG_STRING) return ag_device_find(arg->as.string, (ag_device **)&slot->pointer);
-        else return refuse_arg(call, p, arg, "a device");
+        if (arg->kind == AG_ARG_DEVICE)
+            slot->pointer = arg->as.device;
+        else if (arg->kind == AG_ARG_STRING)
+            return ag_device_find(arg->as.string, (ag_device **)&slot->pointer);
+        else
+            return refuse_arg(call, p, arg, "a device");
         return AG_OK;
     case PARAM_GENERATOR:
         if (arg->kind != AG_ARG_GENERATOR) return refuse_arg(call, p, arg, "a generator");
@@ -153,8 +168,7 @@ static ag_status build_call(build *b, const ag_op *op, const ag_arg *args, int n
     b->num_weak = 0;
     call->index_base = options ? options->index_base : 0;
     ag_device *device = NULL;
-    if (num_args > op->num_params)
-        return refuse_count(call, NULL, "too many arguments");
+    if (num_args > op->num_params) return refuse_count(call, NULL, "too many arguments");
     for (int i = 0; i < op->num_params; i++) {
         const param *p = &op->params[i];
         const ag_arg *arg = i < num_args ? &args[i] : NULL;
@@ -182,8 +196,10 @@ static ag_status run_out(build *b, ag_tensor *target, ag_tensor **outputs) {
     bool is_tracked = target->node != NULL;
     for (int i = 0; i < call->num_inputs; i++) is_tracked |= call->inputs[i] && call->inputs[i]->node;
     if (is_tracked && context_is_recording())
-        return call_fail(call, AG_E_AUTODIFF, "out", "untracked tensors, since out= is not recorded", "use ag.no_grad, or leave out= away", "a tracked one");
-    if (call->num_outputs != 1) return call_fail(call, AG_E_OPTION, "out", "an op with one result", NULL, "one with %d", call->num_outputs);
+        return call_fail(call, AG_E_AUTODIFF, "out", "untracked tensors, since out= is not recorded",
+                         "use ag.no_grad, or leave out= away", "a tracked one");
+    if (call->num_outputs != 1)
+        return call_fail(call, AG_E_OPTION, "out", "an op with one result", NULL, "one with %d", call->num_outputs);
     context_pause();
     ag_status status = exec_run_into(call, target, "out");
     context_resume();
@@ -207,12 +223,14 @@ ag_status ag_op_call(const ag_op *op, const ag_arg *args, int num_args, const ag
     return status;
 }
 
-ag_status ag_op_call_inplace(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options, ag_tensor **out) {
+ag_status ag_op_call_inplace(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options,
+                             ag_tensor **out) {
     build b;
     ag_status status = build_call(&b, op, args, num_args, options);
     if (status == AG_OK) {
         if (op->num_inputs == 0 || op->params[0].type == PARAM_TENSOR_LIST || op->num_outputs != 1 || (op->flags & OP_IS_VIEW))
-            status = call_fail(&b.call, AG_E_UNSUPPORTED, NULL, "an op with one computed result", NULL, "%s in place", op->name);
+            status =
+                call_fail(&b.call, AG_E_UNSUPPORTED, NULL, "an op with one computed result", NULL, "%s in place", op->name);
         else
             status = tape_run_inplace(&b.call, out);
     }

@@ -18,14 +18,17 @@ ag_status ag_tensor_empty(ag_dtype dtype, int ndim, const int64_t *dims, ag_devi
     return error_in(tensor_new(dtype, &s, device ? device : registry_default(), out), "empty");
 }
 
-ag_status ag_tensor_from_data(ag_dtype dtype, int ndim, const int64_t *dims, ag_device *device, const void *data, ag_tensor **out) {
+ag_status ag_tensor_from_data(ag_dtype dtype, int ndim, const int64_t *dims, ag_device *device, const void *data,
+                              ag_tensor **out) {
     ag_tensor *t;
     AG_TRY(ag_tensor_empty(dtype, ndim, dims, device, &t));
     ag_device *on = t->storage->device;
     size_t size = (size_t)t->numel * dtype_size(dtype);
     ag_status status = size ? on->backend->copy_in(on, t->storage->data, data, size) : AG_OK;
-    if (status == AG_OK) *out = t;
-    else tensor_release(t);
+    if (status == AG_OK)
+        *out = t;
+    else
+        tensor_release(t);
     return status;
 }
 
@@ -46,14 +49,16 @@ bool ag_tensor_shares_storage(const ag_tensor *a, const ag_tensor *b) { return a
 size_t ag_tensor_charge(ag_tensor *tensor) {
     if (atomic_exchange_explicit(&tensor->storage->is_charged, true, memory_order_relaxed)) return sizeof(ag_tensor);
     size_t data = tensor->storage->size_bytes;
-    return sizeof(ag_tensor) + sizeof(storage) + (data <= STORAGE_INLINE_BYTES ? STORAGE_INLINE_BYTES : memory_block_size(data));
+    return sizeof(ag_tensor) + sizeof(storage) +
+           (data <= STORAGE_INLINE_BYTES ? STORAGE_INLINE_BYTES : memory_block_size(data));
 }
 
 /* ---- reading and writing elements ---- */
 
 ag_status ag_tensor_data(ag_tensor *tensor, void **out) {
     if (!tensor->storage->device->is_host)
-        return error_set(AG_E_DEVICE, "data", "tensor", "a tensor in host memory", "t:to(\"cpu\")", "%s", tensor->storage->device->name);
+        return error_set(AG_E_DEVICE, "data", "tensor", "a tensor in host memory", "t:to(\"cpu\")", "%s",
+                         tensor->storage->device->name);
     *out = tensor_address(tensor);
     return AG_OK;
 }
@@ -83,7 +88,8 @@ ag_status ag_tensor_get(ag_tensor *tensor, const int64_t *indices, double *out) 
 ag_status ag_tensor_set(ag_tensor *tensor, const int64_t *indices, double value) {
     void *address;
     if (tensor->node && context_is_recording())
-        return error_set(AG_E_AUTODIFF, "set", "tensor", "an untracked tensor", "wrap the change in ag.no_grad, or change a clone", "a tracked one");
+        return error_set(AG_E_AUTODIFF, "set", "tensor", "an untracked tensor",
+                         "wrap the change in ag.no_grad, or change a clone", "a tracked one");
     AG_TRY(element_address(tensor, "set", indices, &address));
     element_write((ag_dtype)tensor->dtype, address, value);
     tensor_bump_version(tensor);
@@ -94,7 +100,8 @@ ag_status ag_tensor_item(ag_tensor *tensor, double *out) {
     char got[96];
     int64_t zeros[AG_MAX_NDIM] = {0};
     if (tensor->numel != 1)
-        return error_set(AG_E_SHAPE, "item", "tensor", "one element", "index it or reduce it first", "%s", tensor_text(tensor, got, sizeof got));
+        return error_set(AG_E_SHAPE, "item", "tensor", "one element", "index it or reduce it first", "%s",
+                         tensor_text(tensor, got, sizeof got));
     return ag_tensor_get(tensor, zeros, out);
 }
 
@@ -102,7 +109,8 @@ ag_status ag_tensor_read(ag_tensor *tensor, ag_dtype dtype, void *out, int64_t c
     ag_tensor *converted, *flat;
     if (dtype < 0 || dtype >= AG_DTYPE_COUNT) return error_set(AG_E_DTYPE, "read", "dtype", "a dtype", NULL, "%d", (int)dtype);
     if (capacity < tensor->numel)
-        return error_set(AG_E_VALUE, "read", "capacity", "room for every element", NULL, "%lld for %lld", (long long)capacity, (long long)tensor->numel);
+        return error_set(AG_E_VALUE, "read", "capacity", "room for every element", NULL, "%lld for %lld", (long long)capacity,
+                         (long long)tensor->numel);
     AG_TRY(error_in(exec_convert(tensor, dtype, &converted), "read"));
     ag_status status = error_in(exec_contiguous(converted, &flat), "read");
     tensor_release(converted);
@@ -119,12 +127,12 @@ ag_status ag_tensor_read(ag_tensor *tensor, ag_dtype dtype, void *out, int64_t c
 ag_status ag_tensor_set_requires_grad(ag_tensor *tensor, bool requires_grad) {
     bool is_leaf = tensor->node && tensor->node->kind == NODE_LEAF;
     if (tensor->node && !is_leaf)
-        return error_set(AG_E_AUTODIFF, "requires_grad", "tensor", "a leaf: a tensor that no recorded op made", "detach() gives one", "the result of %s",
-                         node_name(tensor->node));
+        return error_set(AG_E_AUTODIFF, "requires_grad", "tensor", "a leaf: a tensor that no recorded op made",
+                         "detach() gives one", "the result of %s", node_name(tensor->node));
     if (requires_grad && !is_leaf) {
         if (!dtype_is_float((ag_dtype)tensor->dtype))
-            return error_set(AG_E_KIND, "requires_grad", "tensor", "a float tensor", "only floats have gradients; convert: t:to(\"f32\")", "%s",
-                             dtype_name((ag_dtype)tensor->dtype));
+            return error_set(AG_E_KIND, "requires_grad", "tensor", "a float tensor",
+                             "only floats have gradients; convert: t:to(\"f32\")", "%s", dtype_name((ag_dtype)tensor->dtype));
         return error_in(tape_leaf_new(tensor, &tensor->node), "requires_grad");
     }
     if (!requires_grad && is_leaf) {
@@ -143,15 +151,17 @@ ag_status ag_tensor_set_grad(ag_tensor *tensor, ag_tensor *grad) {
     bool is_leaf = tensor->node && tensor->node->kind == NODE_LEAF;
     if (!is_leaf && !grad) return AG_OK;
     if (!is_leaf)
-        return error_set(AG_E_AUTODIFF, "grad", "tensor", "a leaf with requires_grad", NULL, "%s", tensor->node ? "the result of an op" : "an untracked tensor");
+        return error_set(AG_E_AUTODIFF, "grad", "tensor", "a leaf with requires_grad", NULL, "%s",
+                         tensor->node ? "the result of an op" : "an untracked tensor");
     if (grad) {
         shape a = tensor_shape(tensor), b = tensor_shape(grad);
         char expected[96], got[96];
         if (grad->storage->device != tensor->storage->device)
-            return error_set(AG_E_DEVICE, "grad", "grad", tensor->storage->device->name, "t:to(device) converts", "%s", grad->storage->device->name);
+            return error_set(AG_E_DEVICE, "grad", "grad", tensor->storage->device->name, "t:to(device) converts", "%s",
+                             grad->storage->device->name);
         if (!shape_equal(&a, &b) || grad->dtype != tensor->dtype)
-            return error_set(grad->dtype == tensor->dtype ? AG_E_SHAPE : AG_E_DTYPE, "grad", "grad", tensor_text(tensor, expected, sizeof expected), NULL,
-                             "%s", tensor_text(grad, got, sizeof got));
+            return error_set(grad->dtype == tensor->dtype ? AG_E_SHAPE : AG_E_DTYPE, "grad", "grad",
+                             tensor_text(tensor, expected, sizeof expected), NULL, "%s", tensor_text(grad, got, sizeof got));
         ag_tensor *alias;
         AG_TRY(error_in(tensor_alias(grad, &alias), "grad"));
         tensor_release(tensor->node->grad);
@@ -181,7 +191,8 @@ ag_status ag_custom_record(const char *name, ag_tensor *const *inputs, int num_i
     for (int i = 0; i < num_outputs; i++)
         if (outputs[i]->node) {
             if (free_context) free_context(context);
-            return error_set(AG_E_AUTODIFF, name, "outputs", "untracked results", "compute them inside ag.no_grad, and detach() what is passed through",
+            return error_set(AG_E_AUTODIFF, name, "outputs", "untracked results",
+                             "compute them inside ag.no_grad, and detach() what is passed through",
                              "a tracked one at position %d", i + 1);
         }
     node *n;

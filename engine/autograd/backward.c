@@ -1,13 +1,13 @@
 /* backward.c: walks the tape from a root by falling node number and delivers gradients.
  *
- * A run keeps a heap of the nodes that have a gradient pending, highest number first. Every node that could add to a node's pending
- * gradient was created later, so when a node comes off the heap its gradient is complete. The first gradient that reaches a
- * node is moved, later ones are added, in place when nobody else holds the tensor.
+ * A run keeps a heap of the nodes that have a gradient pending, highest number first. Every node that could add to a node's
+ * pending gradient was created later, so when a node comes off the heap its gradient is complete. The first gradient that
+ * reaches a node is moved, later ones are added, in place when nobody else holds the tensor.
  *
- * Runs nest (a custom function may call backward): a node's visits form a stack, the innermost run's on top, and each run takes its
- * own away when it ends. A nested run is on its own but for that of a checkpoint (ag_backward_inner), which hands gradients of
- * nodes older than the run around it to that run, so that each node is differentiated once, with its full gradient.
- */
+ * Runs nest (a custom function may call backward): a node's visits form a stack, the innermost run's on top, and each run takes
+ * its own away when it ends. A nested run is on its own but for that of a checkpoint (ag_backward_inner), which hands gradients
+ * of nodes older than the run around it to that run, so that each node is differentiated once, with its full
+ * gradient. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -28,13 +28,13 @@ typedef struct visit {
 typedef struct run {
     struct run *outer;
     bool retain_graph, create_graph;
-    bool captures_only; /* ag_grad: leaves are not touched */
-    bool is_inner;      /* ag_backward_inner */
+    bool captures_only;       /* ag_grad: leaves are not touched */
+    bool is_inner;            /* ag_backward_inner */
     ag_tensor *const *inputs; /* to capture; [num_inputs] */
     int num_inputs;
     ag_tensor **grads; /* captured; [num_inputs]; owned */
-    uint64_t start; /* nodes with lower numbers were there before the run */
-    node *custom;   /* the custom function that is asked now */
+    uint64_t start;    /* nodes with lower numbers were there before the run */
+    node *custom;      /* the custom function that is asked now */
     visit *visits;
     visit **heap;
     size_t heap_len, heap_capacity;
@@ -152,8 +152,10 @@ static ag_status list_reachable(run *r, node *root, visit ***out, size_t *out_le
             if (!next || is_visited(r, next)) continue;
             if (len == capacity) {
                 visit **grown = heap_realloc(list, 2 * capacity * sizeof *list);
-                if (!grown) status = error_memory("backward", 2 * capacity * sizeof *list);
-                else list = grown, capacity *= 2;
+                if (!grown)
+                    status = error_memory("backward", 2 * capacity * sizeof *list);
+                else
+                    list = grown, capacity *= 2;
             }
             if (status == AG_OK) status = visit_of(r, next, &v);
             if (status == AG_OK) list[len++] = v;
@@ -183,8 +185,8 @@ static ag_status mark_needed(run *r, node *root) {
 /* ---- adding gradients ---- */
 
 static bool is_exclusive(const ag_tensor *t) {
-    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 && atomic_load_explicit(&t->storage->refs, memory_order_acquire) == 1 &&
-           t->is_contiguous && !t->node;
+    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 &&
+           atomic_load_explicit(&t->storage->refs, memory_order_acquire) == 1 && t->is_contiguous && !t->node;
 }
 
 static ag_status add_call(ag_tensor *a, ag_tensor *b, ag_tensor *target, ag_tensor **out) {
@@ -230,8 +232,8 @@ static ag_status clone_of(ag_tensor *t, ag_tensor **out) {
     return status;
 }
 
-/* Puts a finished gradient into a leaf, which owns it alone, so that adding to it later changes nothing else. With create_graph it
- * stays tied to the tape. */
+/* Puts a finished gradient into a leaf, which owns it alone, so that adding to it later changes nothing else. With create_graph
+ * it stays tied to the tape. */
 static ag_status accumulate_leaf(node *leaf, ag_tensor *grad, bool create_graph) {
     if (!leaf->grad) {
         if (!is_exclusive(grad) && !(create_graph && grad->node)) return clone_of(grad, &leaf->grad);
@@ -273,7 +275,8 @@ static ag_status check_nan(const node *n, ag_tensor *const *grads) {
     for (uint32_t i = 0; i < n->num_inputs; i++)
         if (grads[i] && anomaly_has_nan(grads[i]))
             return error_set(AG_E_VALUE, "backward", node_name(n), "gradients without NaN (anomaly mode is on)", NULL,
-                             "NaN in the gradient of input %u of %s, forward at %s", i + 1, node_name(n), n->where ? n->where : "(recorded before anomaly mode)");
+                             "NaN in the gradient of input %u of %s, forward at %s", i + 1, node_name(n),
+                             n->where ? n->where : "(recorded before anomaly mode)");
     return AG_OK;
 }
 
@@ -305,12 +308,15 @@ static ag_status run_rule(run *r, node *n, visit *v, expr *e, ag_tensor **grads)
         status = tape_saved(n, s, r->create_graph, &t);
         if (status != AG_OK) break;
         expr_own(e, t);
-        if (s->position >= 0) in[s->position] = t;
-        else out_space[-1 - s->position] = t;
+        if (s->position >= 0)
+            in[s->position] = t;
+        else
+            out_space[-1 - s->position] = t;
     }
     if (status == AG_OK) {
         e->index_base = n->index_base;
-        grad_call g = {.node = n, .e = e, .call = &call, .grad_out = v->pending, .grad_in = grads, .saved_in = in, .saved_out = out_space};
+        grad_call g = {
+            .node = n, .e = e, .call = &call, .grad_out = v->pending, .grad_in = grads, .saved_in = in, .saved_out = out_space};
         rule->run(&g);
         status = e->status;
     }
@@ -326,7 +332,8 @@ ag_status grad_check(const ag_tensor *grad, const tensor_meta *meta, const char 
     char shape_part[64], wanted[96], text[96];
     shape_text(&expected, shape_part, sizeof shape_part);
     snprintf(wanted, sizeof wanted, "%s%s on %s", dtype_name((ag_dtype)meta->dtype), shape_part, meta->device->name);
-    return error_set(AG_E_SHAPE, op, what, wanted, NULL, "%s on %s", tensor_text(grad, text, sizeof text), grad->storage->device->name);
+    return error_set(AG_E_SHAPE, op, what, wanted, NULL, "%s on %s", tensor_text(grad, text, sizeof text),
+                     grad->storage->device->name);
 }
 
 /* The run that differentiates n, which r has reached. */
@@ -363,8 +370,10 @@ static ag_status send_grad(run *r, node *n, uint32_t input, ag_tensor *grad) {
 static ag_status send_grads(run *r, node *n, ag_tensor **grads) {
     ag_status status = AG_OK;
     for (uint32_t i = 0; i < n->num_inputs; i++) {
-        if (status == AG_OK) status = send_grad(r, n, i, grads[i]);
-        else tensor_release(grads[i]);
+        if (status == AG_OK)
+            status = send_grad(r, n, i, grads[i]);
+        else
+            tensor_release(grads[i]);
     }
     return status;
 }
@@ -391,8 +400,10 @@ static ag_status differentiate(run *r, visit *v) {
         tensor_release(v->pending[k]);
         v->pending[k] = NULL;
     }
-    if (status == AG_OK && !r->retain_graph) tape_release_saved(n);
-    else if (!r->create_graph) tape_release_recomputed(n);
+    if (status == AG_OK && !r->retain_graph)
+        tape_release_saved(n);
+    else if (!r->create_graph)
+        tape_release_recomputed(n);
     if (status == AG_OK) status = send_grads(r, n, grads);
     if (grads != space) heap_free(grads);
     return status;
@@ -419,14 +430,16 @@ static ag_status make_seed(ag_tensor *root, ag_tensor *seed, ag_tensor **out) {
         shape a = tensor_shape(root), b = tensor_shape(seed);
         char expected[96], got[96];
         if (!shape_equal(&a, &b) || seed->dtype != root->dtype || seed->storage->device != root->storage->device)
-            return error_set(AG_E_SHAPE, "backward", "gradient", tensor_text(root, expected, sizeof expected), NULL, "%s", tensor_text(seed, got, sizeof got));
+            return error_set(AG_E_SHAPE, "backward", "gradient", tensor_text(root, expected, sizeof expected), NULL, "%s",
+                             tensor_text(seed, got, sizeof got));
         *out = tensor_retain(seed);
         return AG_OK;
     }
     if (root->numel != 1) {
         char got[96];
-        return error_set(AG_E_SHAPE, "backward", "root", "one element, or a gradient to start from", "reduce it, t:sum():backward(), or pass t:backward{gradient=g}",
-                         "%s", tensor_text(root, got, sizeof got));
+        return error_set(AG_E_SHAPE, "backward", "root", "one element, or a gradient to start from",
+                         "reduce it, t:sum():backward(), or pass t:backward{gradient=g}", "%s",
+                         tensor_text(root, got, sizeof got));
     }
     expr e;
     expr_begin(&e);
@@ -448,12 +461,15 @@ static ag_status run_backward(run *r, ag_tensor *const *roots, ag_tensor *const 
         node *start = roots[i]->node;
         status = make_seed(roots[i], seeds[i], &seed);
         if (status == AG_OK && r->captures_only) status = mark_needed(r, start);
-        if (status == AG_OK) status = deliver(home_of(r, start), start, roots[i]->node_output, seed);
-        else tensor_release(seed);
+        if (status == AG_OK)
+            status = deliver(home_of(r, start), start, roots[i]->node_output, seed);
+        else
+            tensor_release(seed);
     }
     while (status == AG_OK && r->heap_len) {
         status = process(r, heap_pop(r));
-        if (status == AG_OK && ag_interrupt_pending()) status = error_set(AG_E_INTERRUPTED, "backward", NULL, NULL, NULL, "interrupted");
+        if (status == AG_OK && ag_interrupt_pending())
+            status = error_set(AG_E_INTERRUPTED, "backward", NULL, NULL, NULL, "interrupted");
     }
     end_visits(r);
     current_run = r->outer;
@@ -496,20 +512,27 @@ static ag_status own_grad(ag_tensor **grad) {
     return AG_OK;
 }
 
-ag_status ag_grad(ag_tensor *root, ag_tensor *seed, ag_tensor *const *inputs, int num_inputs, bool retain_graph, bool create_graph,
-                  bool allow_unused, ag_tensor **grads) {
+ag_status ag_grad(ag_tensor *root, ag_tensor *seed, ag_tensor *const *inputs, int num_inputs, bool retain_graph,
+                  bool create_graph, bool allow_unused, ag_tensor **grads) {
     for (int i = 0; i < num_inputs; i++) grads[i] = NULL;
     for (int i = 0; i < num_inputs; i++)
         if (!inputs[i]->node && !allow_unused)
-            return error_set(AG_E_AUTODIFF, "grad", "inputs", "tensors with requires_grad", NULL, "an untracked one at position %d", i + 1);
-    run r = {.retain_graph = retain_graph || create_graph, .create_graph = create_graph, .captures_only = true,
-             .inputs = inputs, .num_inputs = num_inputs, .grads = grads};
+            return error_set(AG_E_AUTODIFF, "grad", "inputs", "tensors with requires_grad", NULL,
+                             "an untracked one at position %d", i + 1);
+    run r = {.retain_graph = retain_graph || create_graph,
+             .create_graph = create_graph,
+             .captures_only = true,
+             .inputs = inputs,
+             .num_inputs = num_inputs,
+             .grads = grads};
     ag_status status = run_backward(&r, &root, &seed, 1);
     for (int i = 0; status == AG_OK && i < num_inputs; i++) {
         if (!grads[i] && !allow_unused)
-            status = error_set(AG_E_AUTODIFF, "grad", "inputs", "tensors that the root depends on", "pass {allow_unused=true} to get nil there",
-                               "one at position %d that it does not depend on", i + 1);
-        else status = own_grad(&grads[i]);
+            status =
+                error_set(AG_E_AUTODIFF, "grad", "inputs", "tensors that the root depends on",
+                          "pass {allow_unused=true} to get nil there", "one at position %d that it does not depend on", i + 1);
+        else
+            status = own_grad(&grads[i]);
     }
     for (int i = 0; status != AG_OK && i < num_inputs; i++) {
         tensor_release(grads[i]);

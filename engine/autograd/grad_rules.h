@@ -22,7 +22,7 @@ typedef struct grad_call {
     ag_tensor *const *saved_out; /* [num_outputs] likewise */
 } grad_call;
 
-/* Bit i of saves_in: the rule reads input i; of saves_out: output i. A binary elementwise rule reads different things for its two
+/* Bit i of saves_in: the rule reads input i; of saves_out: output i. A binary elementwise rule reads different things for its 2
  * gradients: then saves_in and saves_out stand for input 0 alone and the `_b` pair for input 1. */
 typedef struct grad_rule {
     void (*run)(grad_call *g);
@@ -43,16 +43,17 @@ static inline shape grad_input_shape(const grad_call *g, int input) {
 static inline ag_dtype grad_input_dtype(const grad_call *g, int input) { return (ag_dtype)g->node->inputs[input].dtype; }
 
 /* The rules that ops.def names; each has `const grad_rule grad_rule_<name>` in grad_rules_<family>.c. */
-#define GRAD_RULES(X)                                                                                                       \
-    X(identity) X(cast) X(to_device) X(where) X(masked_select) X(masked_scatter) X(sum) X(prod) X(mean) X(amax) X(logsumexp)    \
-    X(cumsum) X(cumprod) X(cumextreme) X(sort) X(matmul) X(linear) X(reshape) X(transpose) X(permute) X(expand) X(strided)      \
-    X(as_strided) X(strided_backward) X(strided_scatter) X(cat) X(flip) X(roll) X(pad) X(gather) X(scatter) X(scatter_add) X(index_select)         \
-    X(index_add) X(index_copy) X(index_put) X(embedding) X(softmax) X(log_softmax) X(layer_norm) X(cross_entropy_rows)
+#define GRAD_RULES(X) \
+    X(identity) X(cast) X(to_device) X(where) X(masked_select) X(masked_scatter) X(sum) X(prod) X(mean) X(amax) \
+    X(logsumexp) X(cumsum) X(cumprod) X(cumextreme) X(sort) X(matmul) X(linear) X(reshape) X(transpose) X(permute) \
+    X(expand) X(strided) X(as_strided) X(strided_backward) X(strided_scatter) X(cat) X(flip) X(roll) X(pad) X(gather) \
+    X(scatter) X(scatter_add) X(index_select) X(index_add) X(index_copy) X(index_put) X(embedding) X(softmax) \
+    X(log_softmax) X(layer_norm) X(cross_entropy_rows)
 #define DECLARE_GRAD_RULE(name) extern const grad_rule grad_rule_##name;
 GRAD_RULES(DECLARE_GRAD_RULE)
 #undef DECLARE_GRAD_RULE
 
-/* grad_rules has each op's rule; NULL = results are never tracked. Two rules are marks without `run`: composed = the calls of the
+/* grad_rules has the rule of each op; NULL = never tracked. Two rules are marks without `run`: composed = the calls of the
  * decomposition are recorded instead, refused = a tracked input is an error. */
 extern const grad_rule *const grad_rules[OP_COUNT];
 extern const grad_rule grad_rule_composed, grad_rule_refused;

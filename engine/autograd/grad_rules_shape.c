@@ -50,8 +50,8 @@ static void run_strided(grad_call *g) {
     shape_contiguous_strides(&source.shape, source.strides);
     expr_fail(g->e, exec_view_geometry(g->call, &source, &view));
     if (g->e->status != AG_OK) return;
-    grad_give(g, 0, run_geometry(g, OP_strided_backward, g->grad_out[0], &source.shape, view.strides, view.shape.ndim,
-                                 view.offset));
+    grad_give(g, 0,
+              run_geometry(g, OP_strided_backward, g->grad_out[0], &source.shape, view.strides, view.shape.ndim, view.offset));
 }
 
 /* as_strided counts over a contiguous tensor, which a gradient need not be. */
@@ -169,7 +169,8 @@ static void run_strided_scatter(grad_call *g) {
         grad_give(g, 0, ex_run(g->e, &call));
     }
     if (grad_needs(g, 1))
-        grad_give(g, 1, run_geometry(g, OP_as_strided, whole, &part, call_ints(g->call, attrs->strides), part.ndim, attrs->offset));
+        grad_give(g, 1,
+                  run_geometry(g, OP_as_strided, whole, &part, call_ints(g->call, attrs->strides), part.ndim, attrs->offset));
 }
 
 const grad_rule grad_rule_strided_scatter = {.run = run_strided_scatter};

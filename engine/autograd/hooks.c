@@ -7,10 +7,14 @@ static _Atomic uint64_t next_hook_id = 1;
 
 ag_status ag_tensor_add_hook(ag_tensor *tensor, ag_hook_fn fn, void *context, void (*free_context)(void *), uint64_t *id) {
     if (!tensor->node)
-        return error_set(AG_E_AUTODIFF, "register_hook", "tensor", "a tracked tensor", "set requires_grad first", "an untracked one");
+        return error_set(AG_E_AUTODIFF, "register_hook", "tensor", "a tracked tensor", "set requires_grad first",
+                         "an untracked one");
     hook *h = heap_alloc(sizeof *h), **end = &tensor->node->hooks;
     if (!h) return error_memory("register_hook", sizeof *h);
-    *h = (hook){.fn = fn, .context = context, .free_context = free_context, .output = tensor->node_output,
+    *h = (hook){.fn = fn,
+                .context = context,
+                .free_context = free_context,
+                .output = tensor->node_output,
                 .id = atomic_fetch_add_explicit(&next_hook_id, 1, memory_order_relaxed)};
     while (*end) end = &(*end)->next;
     *end = h;
@@ -57,7 +61,8 @@ ag_status hooks_run(const node *n, ag_tensor **grads) {
         id = h->id;
         if (!before) continue;
         AG_TRY(h->fn(h->context, &grads[output]));
-        if (grads[output] != before) AG_TRY(grad_check(grads[output], &n->outputs[output], "register_hook", "the gradient that the hook returned"));
+        if (grads[output] != before)
+            AG_TRY(grad_check(grads[output], &n->outputs[output], "register_hook", "the gradient that the hook returned"));
     }
     return AG_OK;
 }

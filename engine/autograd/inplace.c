@@ -9,16 +9,20 @@ static ag_status refuse(const ag_call *call, const char *got, const char *hint) 
     return call_fail(call, AG_E_AUTODIFF, call->op->params[0].name, "a tensor that may be changed in place", hint, "%s", got);
 }
 
-/* The tape can follow an in-place change of a whole tensor only: a view's change would have to reach its base and the other views. */
+/* The tape can follow an in-place change of a whole tensor only: a view's change would have to reach its base and the other
+ * views. */
 static ag_status check_target(const ag_call *call, int own_views) {
     const ag_tensor *target = call->inputs[0];
     const storage *s = target->storage;
-    if (target->is_tracked_view) return refuse(call, "a view of a tracked tensor", "assign through the base: x[{...}] = v, or clone() first");
+    if (target->is_tracked_view)
+        return refuse(call, "a view of a tracked tensor", "assign through the base: x[{...}] = v, or clone() first");
     if (atomic_load_explicit(&s->num_tracked_views, memory_order_relaxed) > own_views)
-        return refuse(call, "a tensor with views that the tape knows", "make the change before the views, or use the pure form");
+        return refuse(call, "a tensor with views that the tape knows",
+                      "make the change before the views, or use the pure form");
     size_t covered = (size_t)target->numel * dtype_size((ag_dtype)target->dtype);
     if (covered != s->size_bytes || !target->is_contiguous)
-        return refuse(call, "a view that a tracked value would be written to", "assign through the base: x[{...}] = v, or use the pure form");
+        return refuse(call, "a view that a tracked value would be written to",
+                      "assign through the base: x[{...}] = v, or use the pure form");
     return AG_OK;
 }
 
@@ -34,8 +38,8 @@ static ag_status run_recorded(ag_call *call, ag_tensor *target, ag_tensor **out)
     ag_status status = AG_OK;
     if (!shape_equal(&s, &r) || result->dtype != target->dtype) {
         char expected[96], got[96];
-        status = call_fail(call, AG_E_SHAPE, call->op->params[0].name, tensor_text(target, expected, sizeof expected), NULL, "%s as the result",
-                           tensor_text(result, got, sizeof got));
+        status = call_fail(call, AG_E_SHAPE, call->op->params[0].name, tensor_text(target, expected, sizeof expected), NULL,
+                           "%s as the result", tensor_text(result, got, sizeof got));
     }
     if (status == AG_OK) status = tensor_alias(target, &replacement);
     if (status == AG_OK) status = exec_copy(result, target);
@@ -92,17 +96,21 @@ static ag_status assign_untracked(ag_tensor *base, ag_tensor *view, ag_tensor *v
 static ag_status check_assignment(const ag_tensor *base, const ag_tensor *view, const ag_tensor *value) {
     shape s = tensor_shape(view), v = tensor_shape(value);
     char expected[96], got[96];
-    if (view->storage != base->storage) return error_set(AG_E_ARGUMENT, "assign", "view", "a view of base", NULL, "a tensor with memory of its own");
+    if (view->storage != base->storage)
+        return error_set(AG_E_ARGUMENT, "assign", "view", "a view of base", NULL, "a tensor with memory of its own");
     if (value->storage->device != base->storage->device)
-        return error_set(AG_E_DEVICE, "assign", "value", base->storage->device->name, "t:to(device) moves it", "%s", value->storage->device->name);
+        return error_set(AG_E_DEVICE, "assign", "value", base->storage->device->name, "t:to(device) moves it", "%s",
+                         value->storage->device->name);
     if (!shape_equal(&s, &v))
-        return error_set(AG_E_SHAPE, "assign", "value", tensor_text(view, expected, sizeof expected), NULL, "%s", tensor_text(value, got, sizeof got));
+        return error_set(AG_E_SHAPE, "assign", "value", tensor_text(view, expected, sizeof expected), NULL, "%s",
+                         tensor_text(value, got, sizeof got));
     return exec_refuse_overlap(view, "assign", "view");
 }
 
 ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, ag_tensor **out) {
     AG_TRY(check_assignment(base, view, value));
-    if (!context_is_recording() || (!base->node && !value->node)) return error_in(assign_untracked(base, view, value, out), "assign");
+    if (!context_is_recording() || (!base->node && !value->node))
+        return error_in(assign_untracked(base, view, value, out), "assign");
     ag_call call;
     call_init(&call, OP_strided_scatter);
     call.inputs[0] = base;
@@ -117,7 +125,8 @@ ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, a
 
 ag_status ag_tensor_broadcast_like(ag_tensor *value, double number, ag_tensor *like, ag_tensor **out) {
     if (value && value->storage->device != like->storage->device)
-        return error_set(AG_E_DEVICE, "assign", "value", like->storage->device->name, "t:to(device) moves it", "%s", value->storage->device->name);
+        return error_set(AG_E_DEVICE, "assign", "value", like->storage->device->name, "t:to(device) moves it", "%s",
+                         value->storage->device->name);
     expr e;
     expr_begin(&e);
     shape s = tensor_shape(like), common;
@@ -129,7 +138,8 @@ ag_status ag_tensor_broadcast_like(ag_tensor *value, double number, ag_tensor *l
             return error_set(AG_E_SHAPE, "assign", "value", expected, NULL, "%s", shape_text(&v, got, sizeof got));
     }
     shape scalar = {.ndim = 0};
-    ag_tensor *t = value ? ex_cast(&e, value, (ag_dtype)like->dtype) : ex_full(&e, &scalar, number, (ag_dtype)like->dtype, like->storage->device);
+    ag_tensor *t = value ? ex_cast(&e, value, (ag_dtype)like->dtype)
+                         : ex_full(&e, &scalar, number, (ag_dtype)like->dtype, like->storage->device);
     t = ex_expand(&e, t, &s);
     ag_tensor *kept = e.status == AG_OK ? expr_keep(&e, t) : NULL;
     AG_TRY(error_in(expr_end(&e), "assign"));

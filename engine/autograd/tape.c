@@ -39,7 +39,8 @@ void tape_release_recomputed(node *n) {
 
 static void drop_saved(node *n);
 
-/* The last user of a producer that backward is through with frees what it saves. Recursion is at most MAX_RECOMPUTE_DEPTH deep. */
+/* The last user of a producer that backward is through with frees what it saves. Recursion is at most MAX_RECOMPUTE_DEPTH
+ * deep. */
 static void release_producer(node *producer) {
     if (atomic_fetch_sub_explicit(&producer->num_users, 1, memory_order_relaxed) == 1) {
         tape_release_recomputed(producer);
@@ -122,11 +123,11 @@ static int64_t *fill_metas(tensor_meta *metas, ag_tensor *const *tensors, uint32
     return dims;
 }
 
-ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_inputs, ag_tensor *const *outputs, uint32_t num_outputs,
-                        uint32_t num_saved, uint32_t num_attrs, uint32_t num_ints, node **out) {
+ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_inputs, ag_tensor *const *outputs,
+                        uint32_t num_outputs, uint32_t num_saved, uint32_t num_attrs, uint32_t num_ints, node **out) {
     size_t num_dims = dims_count(inputs, num_inputs) + dims_count(outputs, num_outputs);
-    size_t size = sizeof(node) + num_inputs * sizeof(edge) + (num_inputs + num_outputs) * sizeof(tensor_meta) + num_saved * sizeof(saved) +
-                  num_attrs * sizeof(attr) + (num_ints + num_dims) * sizeof(int64_t);
+    size_t size = sizeof(node) + num_inputs * sizeof(edge) + (num_inputs + num_outputs) * sizeof(tensor_meta) +
+                  num_saved * sizeof(saved) + num_attrs * sizeof(attr) + (num_ints + num_dims) * sizeof(int64_t);
     node *n = heap_take(size);
     if (!n) return error_memory("autodiff", size);
     memset(n, 0, sizeof *n);
@@ -186,7 +187,8 @@ static record_plan plan_call(const ag_call *call) {
     if (!rule) return RECORD_NOTHING;
     if (rule == &grad_rule_composed) return RECORD_COMPOSED;
     if (rule == &grad_rule_refused) {
-        call_fail(call, AG_E_AUTODIFF, NULL, "an untracked tensor, since this op has no gradient", "detach it: t:detach(), or use ag.no_grad", "a tracked one");
+        call_fail(call, AG_E_AUTODIFF, NULL, "an untracked tensor, since this op has no gradient",
+                  "detach it: t:detach(), or use ag.no_grad", "a tracked one");
         return RECORD_REFUSED;
     }
     return RECORD_NODE;
@@ -197,7 +199,8 @@ static void masks_to_save(const ag_call *call, const grad_rule *rule, uint32_t *
     if (!rule->is_binary) {
         *in = rule->saves_in;
         *out = rule->saves_out;
-        if (call->op->id == OP_linear && CALL_ATTRS(call, attrs_activation)->activation != ACTIVATION_RELU) *out = 0; /* read by relu only */
+        if (call->op->id == OP_linear && CALL_ATTRS(call, attrs_activation)->activation != ACTIVATION_RELU)
+            *out = 0; /* read by relu only */
         return;
     }
     bool a = call->inputs[0]->node != NULL, b = call->inputs[1]->node != NULL;
@@ -209,7 +212,8 @@ static void masks_to_save(const ag_call *call, const grad_rule *rule, uint32_t *
 static void save_input(saved *s, ag_tensor *t, int position, bool balanced) {
     node *producer = t->node;
     s->position = (int16_t)position;
-    if (balanced && producer && producer->kind == NODE_OP && producer->is_recomputable && producer->recompute_depth < MAX_RECOMPUTE_DEPTH) {
+    if (balanced && producer && producer->kind == NODE_OP && producer->is_recomputable &&
+        producer->recompute_depth < MAX_RECOMPUTE_DEPTH) {
         s->producer = node_retain(producer);
         atomic_fetch_add_explicit(&producer->num_users, 1, memory_order_relaxed);
         s->output = t->node_output;
@@ -243,8 +247,10 @@ static ag_status fill_saved(node *n, ag_call *call, uint32_t in, uint32_t rule_i
         if (!(out & (1u << k))) continue;
         saved *s = &n->saved[count++];
         s->is_for_rule = true;
-        if (n->is_recomputable) s->position = (int16_t)(-1 - k);
-        else AG_TRY(save_output(s, call->outputs[k], k));
+        if (n->is_recomputable)
+            s->position = (int16_t)(-1 - k);
+        else
+            AG_TRY(save_output(s, call->outputs[k], k));
     }
     n->num_saved = count;
     return AG_OK;
@@ -286,8 +292,8 @@ static ag_status record_call(ag_call *call) {
     if (recomputable) in = (1u << call->num_inputs) - 1;
     uint32_t num_saved = count_bits(in) + count_bits(out);
     node *n;
-    AG_TRY(tape_node_new(NODE_OP, call->inputs, (uint32_t)call->num_inputs, call->outputs, (uint32_t)call->num_outputs, num_saved,
-                         (uint32_t)call->op->num_attrs, (uint32_t)call->num_ints, &n));
+    AG_TRY(tape_node_new(NODE_OP, call->inputs, (uint32_t)call->num_inputs, call->outputs, (uint32_t)call->num_outputs,
+                         num_saved, (uint32_t)call->op->num_attrs, (uint32_t)call->num_ints, &n));
     n->op = call->op;
     n->index_base = (int8_t)call->index_base;
     n->is_recomputable = recomputable;
@@ -342,8 +348,10 @@ static ag_status recompute(node *n) {
     if (status == AG_OK) {
         n->recomputed = heap_alloc_zero(n->num_outputs * sizeof *n->recomputed);
         for (uint32_t k = 0; k < n->num_outputs; k++) {
-            if (n->recomputed) n->recomputed[k] = call.outputs[k];
-            else tensor_release(call.outputs[k]);
+            if (n->recomputed)
+                n->recomputed[k] = call.outputs[k];
+            else
+                tensor_release(call.outputs[k]);
         }
         if (!n->recomputed) status = error_memory("backward", n->num_outputs * sizeof *n->recomputed);
     }
@@ -373,15 +381,16 @@ ag_status tape_saved(node *n, saved *s, bool create_graph, ag_tensor **out) {
         return error_set(AG_E_STALE, node_name(n), NULL, "the tensor that the forward call saw",
                          "change a clone instead: t:clone(), or change it after backward",
                          "%s %s was changed in place since: version %u, saved at %u%s%s", s->position >= 0 ? "input" : "result",
-                         tensor_text(s->tensor, text, sizeof text), tensor_version(s->tensor), s->version, n->where ? ", forward at " : "",
-                         n->where ? n->where : "");
+                         tensor_text(s->tensor, text, sizeof text), tensor_version(s->tensor), s->version,
+                         n->where ? ", forward at " : "", n->where ? n->where : "");
     }
     if (create_graph && s->position < 0) return tied_alias(s->tensor, n, (uint16_t)(-1 - s->position), out);
     *out = tensor_retain(s->tensor);
     return AG_OK;
 }
 
-static const recorder tape_recorder = {.plan = plan_call, .record = record_call, .pause = context_pause, .resume = context_resume};
+static const recorder tape_recorder = {
+    .plan = plan_call, .record = record_call, .pause = context_pause, .resume = context_resume};
 
 void tape_init(void) {
     tensor_set_node_release(node_release);

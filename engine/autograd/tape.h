@@ -1,8 +1,8 @@
 /* tape.h: the tape of what has to be differentiated.
  *
  * A `node` stands for one call whose result is tracked. It holds the nodes of its inputs (edges), what the gradient rule has to
- * read (saved tensors, with the versions they had), and the call's attributes. Nodes are numbered in creation order, so a walk by
- * falling number is a reverse topological order. A node lives while its output tensor or a later node holds it; freeing is a
+ * read (saved tensors, with the versions they had), and the call's attributes. Nodes are numbered in creation order, so a walk
+ * by falling number is a reverse topological order. A node lives while its output tensor or a later node holds it; freeing is a
  * loop over a work list, never recursion, so chains of any length are fine. A leaf that wants a gradient has a node of kind
  * NODE_LEAF, which holds the accumulated gradient: tensor -> node, never back, so nothing is circular.
  *
@@ -58,14 +58,14 @@ typedef struct hook {
 
 typedef struct node {
     atomic_int refs;
-    uint8_t kind;          /* node_kind */
-    bool is_released;      /* backward has run and let the saved tensors go */
-    bool is_recomputable;  /* saved holds every input: the call can be run again */
-    bool is_forced;        /* custom: always visited, it may reach tensors that are not its inputs */
+    uint8_t kind;            /* node_kind */
+    bool is_released;        /* backward has run and let the saved tensors go */
+    bool is_recomputable;    /* saved holds every input: the call can be run again */
+    bool is_forced;          /* custom: always visited, it may reach tensors that are not its inputs */
     uint8_t recompute_depth; /* how many producers a recomputation may have to run, one below the other */
     int8_t index_base;
-    atomic_int num_users;  /* saved tensors elsewhere whose producer this is: what it saves is kept for them after release */
-    uint32_t size_bytes; /* of the block with all its parts */
+    atomic_int num_users; /* saved tensors elsewhere whose producer this is: what it saves is kept for them after release */
+    uint32_t size_bytes;  /* of the block with all its parts */
     uint32_t num_inputs, num_outputs, num_saved, num_attrs, num_ints;
     uint64_t sequence;
     const struct ag_op *op; /* NODE_OP */
@@ -77,9 +77,9 @@ typedef struct node {
     int64_t *ints;          /* [num_ints] */
     ag_tensor **recomputed; /* [num_outputs] once something was recomputed, until backward is through; owned */
     hook *hooks;
-    char *where;           /* forward line, in anomaly mode; owned */
-    ag_tensor *grad;       /* NODE_LEAF: the accumulated gradient; owned */
-    struct custom *custom; /* NODE_CUSTOM; owned */
+    char *where;            /* forward line, in anomaly mode; owned */
+    ag_tensor *grad;        /* NODE_LEAF: the accumulated gradient; owned */
+    struct custom *custom;  /* NODE_CUSTOM; owned */
     struct node *next_free; /* work list of freeing */
     struct visit *visit;    /* of the backward run that is at work; backward.c */
 } node;
@@ -107,8 +107,8 @@ ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_i
                         uint32_t num_outputs, uint32_t num_saved, uint32_t num_attrs, uint32_t num_ints, node **out);
 /* tape_attach makes outputs of float dtype depend on n. */
 void tape_attach(node *n, ag_tensor **outputs, uint32_t num_outputs);
-/* tape_saved gives saved tensor `s` of n back: checks its version, recomputes it if it was not kept. With create_graph it is tied to
- * the tape again. *out is owned by the caller. */
+/* tape_saved gives saved tensor `s` of n back: checks its version, recomputes it if it was not kept. With create_graph it is
+ * tied to the tape again. *out is owned by the caller. */
 ag_status tape_saved(node *n, saved *s, bool create_graph, ag_tensor **out);
 /* tape_release_saved lets go of what backward no longer needs: saved tensors, a custom function's context. */
 void tape_release_saved(node *n);

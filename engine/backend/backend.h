@@ -1,12 +1,12 @@
 /* backend.h: what a device's code gives to the engine: one const table.
  *
- * A backend is complete when it has kernels for the ops without decomposition; everything else is a gain in speed. exec/ calls a
- * kernel with inputs on the backend's device and outputs allocated (but for dynamic ops), from one thread at a time per call. A
- * kernel may use the pool, polls interrupt_pending() when it is long, and fails only with AG_E_MEMORY, AG_E_INTERRUPTED or an
+ * A backend is complete when it has kernels for the ops without decomposition; everything else is a gain in speed. exec/ calls
+ * a kernel with inputs on the backend's device and outputs allocated (but for dynamic ops), from one thread at a time per call.
+ * A kernel may use the pool, polls interrupt_pending() when it is long, and fails only with AG_E_MEMORY, AG_E_INTERRUPTED or an
  * error about values (an index out of range). It never keeps a reference.
  *
- * Elementwise kernels take any strides and read inputs of any dtype, converting to call->compute as they load. Other kernels get
- * contiguous inputs unless `takes_strided`, already converted to call->compute (index and bool inputs excepted).
+ * Elementwise kernels take any strides and read inputs of any dtype, converting to call->compute as they load. Other kernels
+ * get contiguous inputs unless `takes_strided`, already converted to call->compute (index and bool inputs excepted).
  */
 #ifndef ARGAND_BACKEND_BACKEND_H
 #define ARGAND_BACKEND_BACKEND_H

@@ -1,4 +1,5 @@
-/* caps.c: the one answer to "can this device run that op", derived from the dtype rules, the kernel tables and the decomposition column. */
+/* caps.c: the one answer to "can this device run that op", derived from the dtype rules, the kernel tables and the
+ * decomposition column. */
 #include "backend/caps.h"
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 
 static const char *const decomposition_names[OP_COUNT] = {
 #define UNARY_FLOAT(name, ...) [OP_##name##_backward] = "gradient",
-#define UNARY_NUM(name, ...) [OP_##name##_backward] = "gradient",
+#define UNARY_NUM(name, ...)   [OP_##name##_backward] = "gradient",
 #define UNARY_TEST(name, ...)
 #define UNARY_BIT(name, ...)
 #define BINARY_FLOAT(name, ...)
@@ -27,15 +28,16 @@ static bool has_decomposition(int op) { return decomposition_names[op] && strcmp
 bool param_admits(param_type type, ag_dtype dtype) {
     switch (type) {
     case PARAM_FLOAT: return dtype_is_float(dtype);
-    case PARAM_INDEX: case PARAM_INT_TENSOR: return dtype_is_int(dtype);
+    case PARAM_INDEX:
+    case PARAM_INT_TENSOR: return dtype_is_int(dtype);
     case PARAM_BOOL_TENSOR: return dtype == AG_BOOL;
     case PARAM_BITS: return !dtype_is_float(dtype);
     default: return true;
     }
 }
 
-/* Gives the call stand-in inputs of dtype where the op's parameters leave a choice; dtype rules read nothing else of them. False, with
- * `which` set, when a parameter does not admit dtype. */
+/* Gives the call stand-in inputs of dtype where the op's parameters leave a choice; dtype rules read nothing else of them.
+ * False, with `which` set, when a parameter does not admit dtype. */
 static bool stand_ins(ag_call *call, ag_tensor *tensors, ag_dtype dtype, const param **which) {
     const struct ag_op *op = call->op;
     for (int i = 0; i < op->num_params; i++) {
@@ -63,7 +65,8 @@ ag_support caps_query(const struct ag_op *op, const ag_device *device, ag_dtype 
     call_init(&call, (op_id)op->id);
     if (len) *reason = '\0';
     if (!stand_ins(&call, tensors, dtype, &which)) {
-        snprintf(reason, len, "%s takes a tensor of kind %s for %s, not %s", op->name, which->type_word, which->name, dtype_name(dtype));
+        snprintf(reason, len, "%s takes a tensor of kind %s for %s, not %s", op->name, which->type_word, which->name,
+                 dtype_name(dtype));
         return AG_SUPPORT_NONE;
     }
     if (op->dtype_rule(&call) != AG_OK) {
@@ -73,7 +76,8 @@ ag_support caps_query(const struct ag_op *op, const ag_device *device, ag_dtype 
     if (op->flags & OP_IS_VIEW) return AG_SUPPORT_NATIVE;
     ag_dtype kernel_dtype = call_kernel_dtype(&call);
     if (backend_kernel(b, op->id, kernel_dtype)) return AG_SUPPORT_NATIVE;
-    if (call.compute != AG_NO_DTYPE && dtype_is_half(kernel_dtype) && backend_kernel(b, op->id, AG_F32)) return AG_SUPPORT_COMPOSED;
+    if (call.compute != AG_NO_DTYPE && dtype_is_half(kernel_dtype) && backend_kernel(b, op->id, AG_F32))
+        return AG_SUPPORT_COMPOSED;
     if (has_decomposition(op->id)) return AG_SUPPORT_COMPOSED;
     snprintf(reason, len, "device %s has no kernel of %s for %s", device->name, op->name, dtype_name(kernel_dtype));
     return AG_SUPPORT_NONE;

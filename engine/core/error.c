@@ -42,6 +42,12 @@ static void compose_message(ag_error *error) {
     }
 }
 
+/* printf writes "-nan" for what 0/0 gives on x86. */
+static void drop_nan_sign(char *text) {
+    char *at = strstr(text, "-nan");
+    if (at) memmove(at, at + 1, strlen(at));
+}
+
 ag_status error_set(ag_status code, const char *op, const char *arg, const char *expected, const char *hint,
                     const char *got_format, ...) {
     ag_error error; /* built aside: the texts may come from the record itself */
@@ -56,6 +62,7 @@ ag_status error_set(ag_status code, const char *op, const char *arg, const char 
         va_start(arguments, got_format);
         vsnprintf(error.got, sizeof error.got, got_format, arguments);
         va_end(arguments);
+        drop_nan_sign(error.got);
     }
     compose_message(&error);
     record = error;
@@ -81,8 +88,8 @@ ag_status error_memory(const char *op, size_t size_bytes) {
     size_text((double)info.peak_bytes, peak, sizeof peak);
     size_text((double)info.cached_bytes, cached, sizeof cached);
     if (info.limit_bytes > 0) size_text((double)info.limit_bytes, limit, sizeof limit);
-    return error_set(AG_E_MEMORY, op, NULL, NULL, hint, "out of memory: %s asked for, %s in use (peak %s), %s cached, limit %s", asked, live,
-                     peak, cached, limit);
+    return error_set(AG_E_MEMORY, op, NULL, NULL, hint, "out of memory: %s asked for, %s in use (peak %s), %s cached, limit %s",
+                     asked, live, peak, cached, limit);
 }
 
 void error_name_op(const char *op) {

@@ -1,8 +1,8 @@
 /* heap.c: small bookkeeping structs. malloc underneath, counted, and failable by ag_memory_fail_after.
  *
- * Structs that come and go with every call (tensors, storages, nodes) use heap_take and heap_give: each thread keeps the blocks it
- * was given in lists by size and hands them out again without a lock. A collector frees them by the thousand at a time, which is
- * what malloc's own lists are too short for. A thread's lists go back to malloc when it ends.
+ * Structs that come and go with every call (tensors, storages, nodes) use heap_take and heap_give: each thread keeps the blocks
+ * it was given in lists by size and hands them out again without a lock. A collector frees them by the thousand at a time,
+ * which is what malloc's own lists are too short for. A thread's lists go back to malloc when it ends.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include "platform/sanitizer.h"
 
 #define UNIT_BYTES 32
-#define NUM_LISTS 16 /* blocks of up to 512 bytes */
-#define LIST_BYTES ((int)1 << 20)
+#define NUM_LISTS  16 /* blocks of up to 512 bytes */
+#define LIST_BYTES ((int)4 << 20)
 
 typedef struct listed_block {
     struct listed_block *next;

@@ -17,13 +17,14 @@
 #include "platform/sanitizer.h"
 
 #define BLOCK_ALIGNMENT 64
-#define MIN_LOG2 8  /* up to 256 bytes the classes are the multiples of 64 */
-#define MAX_LOG2 47 /* larger requests are refused */
-#define NUM_CLASSES (4 + (MAX_LOG2 - MIN_LOG2) * 4)
-#define MAPPED_BYTES ((size_t)2 << 20)
-#define CACHE_BYTES ((int64_t)1 << 30)
+#define MIN_LOG2        8  /* up to 256 bytes the classes are the multiples of 64 */
+#define MAX_LOG2        47 /* larger requests are refused */
+#define NUM_CLASSES     (4 + (MAX_LOG2 - MIN_LOG2) * 4)
+#define MAPPED_BYTES    ((size_t)2 << 20)
+#define CACHE_BYTES     ((int64_t)1 << 30)
 
-/* A cached block holds the link to the next one in its first bytes; under AddressSanitizer all of it is poisoned. */
+/* A cached block holds the link to the next one in its first bytes; under AddressSanitizer the rest is poisoned (the leak
+ * checker does not follow links through poisoned memory). */
 typedef struct cached_block {
     struct cached_block *next;
 } cached_block;
@@ -65,7 +66,7 @@ static int class_of(size_t size_bytes) {
 }
 
 static size_t class_size(int class) {
-    if (class < 4) return ((size_t)class + 1) * 64;
+    if (class < 4) return ((size_t) class + 1) * 64;
     int log2 = MIN_LOG2 + (class - 4) / 4;
     return ((size_t)(class % 4) + 5) << (log2 - 2);
 }
@@ -106,7 +107,7 @@ static void push_block(int class, size_t size, void *block) {
     cached_block *entry = block;
     entry->next = cache.classes[class].first;
     cache.classes[class].first = entry;
-    sanitizer_poison(entry, size);
+    sanitizer_poison(entry + 1, size - sizeof *entry);
     add(&cache.cached_bytes, (int64_t)size);
 }
 

@@ -1,8 +1,8 @@
 /* memory.h: the one seam through which the engine gets memory; counted, cached and failable.
  *
  * Two doors. `memory_alloc` serves tensor data: 64-byte aligned blocks in size classes, kept for reuse when freed, large ones
- * from huge pages. `heap_alloc` serves small bookkeeping structs (malloc underneath; heap.c). Both count, and both can be made to fail
- * by `ag_memory_fail_after`, so that every error path can be walked by a test.
+ * from huge pages. `heap_alloc` serves small bookkeeping structs (malloc underneath; heap.c). Both count, and both can be made
+ * to fail by `ag_memory_fail_after`, so that every error path can be walked by a test.
  *
  * memory_alloc's way when the system refuses or the limit is reached: give cached blocks back, ask the reclaim function
  * (the Lua collector) that this thread has set, try once more, then NULL. A failure made by ag_memory_fail_after is NULL at
@@ -30,7 +30,8 @@ void heap_trim(void);                           /* gives this thread's kept bloc
 int64_t heap_live_blocks(void);                 /* for leak checks */
 int64_t heap_total_taken(void);                 /* attempts so far */
 
-/* memory_must_fail counts one allocation and is true for the one that a test wants to fail; memory_is_failing while one waits. */
+/* memory_must_fail counts one allocation and is true for the one that a test wants to fail; memory_is_failing while one
+ * waits. */
 bool memory_must_fail(void);
 bool memory_is_failing(void);
 

@@ -78,7 +78,8 @@ static inline void tensor_bump_version(ag_tensor *tensor) {
 /* tensor_text writes "f32[2, 3]" and returns buffer. */
 const char *tensor_text(const ag_tensor *tensor, char *buffer, size_t len);
 bool tensor_strides_are_contiguous(const shape *s, const int64_t *strides);
-/* tensor_may_overlap_itself tells whether two elements may lie at one address (expand, unfold): nothing can be written there. */
+/* tensor_may_overlap_itself tells whether two elements may lie at one address (expand, unfold): nothing can be written
+ * there. */
 bool tensor_may_overlap_itself(const ag_tensor *tensor);
 
 #endif

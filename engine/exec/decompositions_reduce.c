@@ -76,7 +76,8 @@ ag_status decompose_norm(expr *e, ag_call *call) {
         terms = ex_reduce_list(e, p > 0 ? OP_amax : OP_amin, ex_unary(e, OP_abs, x), call, attrs->dims, keepdim);
         return decompose_result(e, call, 0, terms);
     }
-    if (p == 0) terms = ex_cast(e, ex_compare_number(e, OP_ne, x, 0), decompose_dtype(call));
+    if (p == 0) /* the sign of 0 is 0, and ties the result to x with a gradient of 0 */
+        terms = ex_where(e, ex_compare_number(e, OP_ne, x, 0), ex_scalar(e, 1, x), ex_unary(e, OP_sign, x));
     else if (p == 1) terms = ex_unary(e, OP_abs, x);
     else if (p == 2) terms = ex_mul(e, x, x);
     else terms = zero_at_zero(e, ex_unary(e, OP_abs, x), power, p);

@@ -57,11 +57,11 @@ ag_status decompose_stack(expr *e, ag_call *call) {
 ag_status decompose_tile(expr *e, ag_call *call) {
     int_list repeats = CALL_ATTRS(call, attrs_ints)->ints;
     ag_tensor *x = call->inputs[0];
-    int lead = repeats.len - x->ndim;
+    int ndim = call->out[0].shape.ndim, lead = ndim - x->ndim, not_repeated = ndim - repeats.len;
     int64_t inner = 1;
     ag_tensor *result = x;
-    for (int i = repeats.len - 1; i >= 0; i--) {
-        int64_t times = call_ints(call, repeats)[i], outer = 1;
+    for (int i = ndim - 1; i >= not_repeated; i--) {
+        int64_t times = call_ints(call, repeats)[i - not_repeated], outer = 1;
         inner *= i >= lead ? x->dims[i - lead] : 1;
         for (int d = 0; d < i - lead; d++) outer *= x->dims[d];
         if (times != 1) {

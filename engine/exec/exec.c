@@ -24,10 +24,11 @@ static ag_status find_device(ag_call *call) {
     for (int i = 0; i < call->num_inputs; i++) {
         ag_tensor *t = call->inputs[i];
         if (!t || t->is_weak) continue;
-        if (!device) device = t->storage->device;
+        if (!device)
+            device = t->storage->device;
         else if (t->storage->device != device)
-            return call_fail(call, AG_E_DEVICE, NULL, "tensors on one device", "move one: t:to(\"cpu\")", "%s and %s", device->name,
-                             t->storage->device->name);
+            return call_fail(call, AG_E_DEVICE, NULL, "tensors on one device", "move one: t:to(\"cpu\")", "%s and %s",
+                             device->name, t->storage->device->name);
     }
     if (!device)
         for (int i = 0; i < call->op->num_params && !device; i++)
@@ -65,7 +66,8 @@ static ag_status run_view(ag_call *call) {
     AG_TRY(call->op->view(call, &source, &result, &is_possible));
     if (!is_possible) {
         if (call->op->id == OP_view)
-            return call_fail(call, AG_E_SHAPE, "x", "a tensor whose layout allows the view", "reshape copies where it has to", "scattered strides");
+            return call_fail(call, AG_E_SHAPE, "x", "a tensor whose layout allows the view", "reshape copies where it has to",
+                             "scattered strides");
         AG_TRY(exec_contiguous(x, &copy));
         memcpy(source.strides, copy->strides, sizeof source.strides);
         source.offset = copy->offset;
@@ -111,7 +113,8 @@ static ag_dtype wanted_dtype(const ag_call *call, int i) {
     return call->compute;
 }
 
-/* Converts the inputs as the kernel wants them. `prepared` gets replacements to be released later, NULL where the original serves. */
+/* Converts the inputs as the kernel wants them. `prepared` gets replacements to be released later, NULL where the original
+ * serves. */
 static ag_status prepare_inputs(ag_call *call, const kernel *k, ag_tensor **prepared) {
     for (int i = 0; i < call->num_inputs; i++) {
         ag_tensor *x = call->inputs[i], *converted = NULL;
@@ -170,8 +173,10 @@ static ag_status run_widened(ag_call *call, const kernel *k) {
         ag_tensor *wide = call->outputs[i];
         call->outputs[i] = targets[i];
         call->out[i].dtype = dtypes[i];
-        if (status == AG_OK && targets[i]) status = exec_copy(wide, targets[i]);
-        else if (status == AG_OK) status = exec_convert(wide, dtypes[i], &call->outputs[i]);
+        if (status == AG_OK && targets[i])
+            status = exec_copy(wide, targets[i]);
+        else if (status == AG_OK)
+            status = exec_convert(wide, dtypes[i], &call->outputs[i]);
         tensor_release(wide);
     }
     call->compute = compute;
@@ -181,7 +186,8 @@ static ag_status run_widened(ag_call *call, const kernel *k) {
 static ag_status unsupported(const ag_call *call, ag_dtype dtype) {
     char expected[128];
     snprintf(expected, sizeof expected, "a device and dtype with a kernel for %s", call->op->name);
-    return call_fail(call, AG_E_UNSUPPORTED, NULL, expected, "ag.supports{op=..., dtype=..., device=...} tells beforehand; t:to(\"f32\") or t:to(\"cpu\") converts",
+    return call_fail(call, AG_E_UNSUPPORTED, NULL, expected,
+                     "ag.supports{op=..., dtype=..., device=...} tells beforehand; t:to(\"f32\") or t:to(\"cpu\") converts",
                      "%s on %s", dtype_name(dtype), call->device->name);
 }
 
@@ -271,8 +277,10 @@ static ag_status fresh_copy(ag_tensor *tensor, ag_dtype dtype, ag_tensor **out) 
     shape s = tensor_shape(tensor);
     AG_TRY(tensor_new(dtype, &s, tensor->storage->device, &copy));
     ag_status status = exec_copy(tensor, copy);
-    if (status == AG_OK) *out = copy;
-    else tensor_release(copy);
+    if (status == AG_OK)
+        *out = copy;
+    else
+        tensor_release(copy);
     return status;
 }
 
@@ -288,10 +296,11 @@ ag_status exec_convert(ag_tensor *tensor, ag_dtype dtype, ag_tensor **out) {
     return AG_OK;
 }
 
-/* True when writing the result straight into target gives what a fresh output would: elementwise, right dtype, and any input that
- * shares the storage lies exactly on target. */
+/* True when writing the result straight into target gives what a fresh output would: elementwise, right dtype, and any input
+ * that shares the storage lies exactly on target. */
 static bool can_write_directly(const ag_call *call, const ag_tensor *target) {
-    if (!(call->op->flags & OP_IS_ELEMENTWISE) || call->out[0].dtype != (ag_dtype)target->dtype || call->num_outputs != 1) return false;
+    if (!(call->op->flags & OP_IS_ELEMENTWISE) || call->out[0].dtype != (ag_dtype)target->dtype || call->num_outputs != 1)
+        return false;
     for (int i = 0; i < call->num_inputs; i++) {
         const ag_tensor *x = call->inputs[i];
         if (!x || x->storage != target->storage) continue;
@@ -319,10 +328,14 @@ ag_status exec_run_into(ag_call *call, ag_tensor *target, const char *arg) {
     bool is_dynamic = call->op->flags & OP_IS_DYNAMIC;
     if (!is_dynamic && call->op->shape_rule && !shape_equal(&s, &call->out[0].shape)) {
         char expected[96], got[96];
-        return call_fail(call, AG_E_SHAPE, arg, shape_text(&call->out[0].shape, expected, sizeof expected), NULL, "%s", shape_text(&s, got, sizeof got));
+        return call_fail(call, AG_E_SHAPE, arg, shape_text(&call->out[0].shape, expected, sizeof expected), NULL, "%s",
+                         shape_text(&s, got, sizeof got));
     }
-    if (dtype_kind((ag_dtype)target->dtype) > dtype_kind(call->out[0].dtype)) /* a float result does not fit an int, nor an int a bool */
-        return call_fail(call, AG_E_KIND, arg, dtype_is_float(call->out[0].dtype) ? "a float tensor, as the result is" : "a tensor of the result's kind, int",
+    if (dtype_kind((ag_dtype)target->dtype) >
+        dtype_kind(call->out[0].dtype)) /* a float result does not fit an int, nor an int a bool */
+        return call_fail(call, AG_E_KIND, arg,
+                         dtype_is_float(call->out[0].dtype) ? "a float tensor, as the result is"
+                                                            : "a tensor of the result's kind, int",
                          "convert first, t:to(\"f32\"), or use the pure form", "%s", dtype_name((ag_dtype)target->dtype));
     ag_status status;
     if (can_write_directly(call, target)) {
@@ -335,14 +348,17 @@ ag_status exec_run_into(ag_call *call, ag_tensor *target, const char *arg) {
             shape result = tensor_shape(call->outputs[0]);
             if (!shape_equal(&s, &result)) {
                 char expected[96], got[96];
-                status = call_fail(call, AG_E_SHAPE, arg, shape_text(&result, expected, sizeof expected), NULL, "%s", shape_text(&s, got, sizeof got));
+                status = call_fail(call, AG_E_SHAPE, arg, shape_text(&result, expected, sizeof expected), NULL, "%s",
+                                   shape_text(&s, got, sizeof got));
             } else {
                 status = exec_copy(call->outputs[0], target);
             }
         }
         release_outputs(call);
     }
-    if (status == AG_OK) tensor_bump_version(target);
-    else error_name_op(call->op->name);
+    if (status == AG_OK)
+        tensor_bump_version(target);
+    else
+        error_name_op(call->op->name);
     return status;
 }

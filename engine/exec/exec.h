@@ -1,8 +1,8 @@
 /* exec.h: runs a call.
  *
- * exec_run: shape and dtype rule -> outputs -> kernel, else decomposition, else AG_E_UNSUPPORTED -> recorded on the tape when an
- * input is tracked. Half precision without a kernel of its own runs in f32. Storage is read through tensor_address only, so that a
- * later version may defer elementwise calls behind it.
+ * exec_run: shape and dtype rule -> outputs -> kernel, else decomposition, else AG_E_UNSUPPORTED -> recorded on the tape when
+ * an input is tracked. Half precision without a kernel of its own runs in f32. Storage is read through tensor_address only, so
+ * that a later version may defer elementwise calls behind it.
  */
 #ifndef ARGAND_EXEC_EXEC_H
 #define ARGAND_EXEC_EXEC_H
@@ -25,7 +25,8 @@ typedef struct recorder {
 } recorder;
 void exec_set_recorder(const recorder *r);
 
-/* exec_run runs a call whose inputs and attributes are set. On success the caller owns call->outputs; on failure they are NULL. */
+/* exec_run runs a call whose inputs and attributes are set. On success the caller owns call->outputs; on failure they are
+ * NULL. */
 ag_status exec_run(ag_call *call);
 /* exec_run_into is exec_run whose first output is written into `target`: same shape, same device; dtype of the result or one it
  * converts to. target may share storage with the inputs. Its version is bumped. arg: what the caller calls target. */
@@ -37,7 +38,8 @@ ag_status exec_infer(ag_call *call);
 /* exec_view_geometry applies a view op's rule to a source geometry. */
 ag_status exec_view_geometry(const ag_call *call, const view_geometry *source, view_geometry *result);
 
-/* exec_copy writes source into target (same shape, same device), converting dtype. Neither is tracked; the version is not bumped. */
+/* exec_copy writes source into target (same shape, same device), converting dtype. Neither is tracked; the version is not
+ * bumped. */
 ag_status exec_copy(ag_tensor *source, ag_tensor *target);
 /* exec_contiguous returns tensor itself, retained, or a contiguous copy, untracked. */
 ag_status exec_contiguous(ag_tensor *tensor, ag_tensor **out);

@@ -102,7 +102,8 @@ AG_API const char *ag_dtype_kind(ag_dtype dtype);   /* "float", "int" or "bool" 
 AG_API ag_dtype ag_dtype_find(const char *name);    /* AG_NO_DTYPE when there is none of that name */
 
 /* ---- devices ---- */
-/* ag_device_find returns the device of a name such as "cpu" or "reference", or fails with AG_E_DEVICE naming those there are. */
+/* ag_device_find returns the device of a name such as "cpu" or "reference", or fails with AG_E_DEVICE naming those there
+ * are. */
 AG_API ag_status ag_device_find(const char *name, ag_device **out);
 AG_API int ag_device_count(void);
 AG_API ag_device *ag_device_at(int position);
@@ -125,7 +126,8 @@ AG_API const int64_t *ag_tensor_dims(const ag_tensor *tensor);    /* [ndim] */
 AG_API const int64_t *ag_tensor_strides(const ag_tensor *tensor); /* [ndim], in elements */
 AG_API int64_t ag_tensor_numel(const ag_tensor *tensor);
 AG_API bool ag_tensor_is_contiguous(const ag_tensor *tensor);
-/* ag_tensor_data returns the address of the first element; host devices only, else AG_E_DEVICE. Valid while the tensor lives. */
+/* ag_tensor_data returns the address of the first element; host devices only, else AG_E_DEVICE. Valid while the tensor
+ * lives. */
 AG_API ag_status ag_tensor_data(ag_tensor *tensor, void **out);
 /* ag_tensor_item reads the only element; AG_E_SHAPE when there is not exactly one. */
 AG_API ag_status ag_tensor_item(ag_tensor *tensor, double *out);
@@ -195,8 +197,8 @@ AG_API ag_status ag_op_call(const ag_op *op, const ag_arg *args, int num_args, c
 AG_API ag_status ag_op_call_inplace(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options,
                                     ag_tensor **out);
 
-/* ag_tensor_assign writes value, of view's shape, into view, which is base or a view of it. *out is the handle that stands for the
- * changed base from now on: base itself unless the change is recorded for gradients; owned by the caller. */
+/* ag_tensor_assign writes value, of view's shape, into view, which is base or a view of it. *out is the handle that stands for
+ * the changed base from now on: base itself unless the change is recorded for gradients; owned by the caller. */
 AG_API ag_status ag_tensor_assign(ag_tensor *base, ag_tensor *view, ag_tensor *value, ag_tensor **out);
 /* ag_tensor_broadcast_like gives value (or, when NULL, number) in the shape, dtype and device of like. */
 AG_API ag_status ag_tensor_broadcast_like(ag_tensor *value, double number, ag_tensor *like, ag_tensor **out);
@@ -224,8 +226,9 @@ AG_API const char *ag_tensor_grad_op(const ag_tensor *tensor);
 AG_API ag_tensor *ag_tensor_grad(const ag_tensor *tensor);    /* borrowed; NULL when there is none */
 AG_API ag_status ag_tensor_set_grad(ag_tensor *tensor, ag_tensor *grad); /* NULL clears */
 AG_API ag_status ag_tensor_detach(ag_tensor *tensor, ag_tensor **out);  /* shares the storage */
-/* ag_backward accumulates d(root)/d(leaf) into every leaf's grad. seed NULL = 1 for a one-element root. With create_graph grads are
- * tied to the tape themselves; leaf and graph then hold each other until the grad is cleared, so ag_grad is the better way. */
+/* ag_backward accumulates d(root)/d(leaf) into every leaf's grad. seed NULL = 1 for a one-element root. With create_graph grads
+ * are tied to the tape themselves; leaf and graph then hold each other until the grad is cleared, so ag_grad is the better
+ * way. */
 AG_API ag_status ag_backward(ag_tensor *root, ag_tensor *seed, bool retain_graph, bool create_graph);
 /* ag_grad returns gradients of root with respect to inputs: [num_inputs] to grads, owned; NULL where root does not depend on
  * the input and `allow_unused`, else AG_E_AUTODIFF naming it. Leaves' grads are not touched. */
@@ -244,10 +247,11 @@ typedef ag_status (*ag_custom_backward_fn)(void *context, int num_outputs, ag_te
 AG_API ag_status ag_custom_record(const char *name, ag_tensor *const *inputs, int num_inputs, ag_tensor **outputs,
                                   int num_outputs, ag_custom_backward_fn fn, void *context, void (*free_context)(void *),
                                   bool force);
-/* Two calls for within such a backward function. ag_backward_inner differentiates roots, computed anew from the function's inputs
- * and other tracked tensors, with gradients seeds: [num_roots]; what is older than the run at work gets its gradient from that run, so
- * inputs served this way get NULL. ag_custom_tie makes a handle that stands for result `output` from an untracked alias
- * of it that the function has kept (keeping the result itself would be a cycle): double backward goes through it. */
+/* Two calls for within such a backward function. ag_backward_inner differentiates roots, computed anew from the function's
+ * inputs and other tracked tensors, with gradients seeds: [num_roots]; what is older than the run at work gets its gradient
+ * from that run, so inputs served this way get NULL. ag_custom_tie makes a handle that stands for result `output` from an
+ * untracked alias of it that the function has kept (keeping the result itself would be a cycle): double backward goes through
+ * it. */
 AG_API ag_status ag_backward_inner(ag_tensor *const *roots, ag_tensor *const *seeds, int num_roots);
 AG_API ag_status ag_custom_tie(ag_tensor *result, int output, ag_tensor **out);
 /* Anomaly mode: backward stops at the first NaN and names the forward line, which `where` supplies at record time. */

@@ -5,7 +5,9 @@
 #include "ops/op.h"
 
 
-#define ATTRS(name, ...) struct __attribute__((may_alias)) name { __VA_ARGS__ }; _Static_assert(sizeof(struct name) % sizeof(attr) == 0, "8-byte slots")
+#define ATTRS(name, ...)                                   \
+    struct __attribute__((may_alias)) name { __VA_ARGS__ }; \
+    _Static_assert(sizeof(struct name) % sizeof(attr) == 0, "8-byte slots")
 
 ATTRS(attrs_shape, int_list shape; );
 ATTRS(attrs_full, int_list shape; double value; );

@@ -16,8 +16,8 @@ static ag_status refuse_kind(const ag_call *call, const char *arg, const char *e
     return call_fail(call, AG_E_KIND, arg, expected, hint, "%s", dtype_name(got));
 }
 
-/* The common dtype of the inputs from `first` on. A weak operand (a plain number) yields within its kind: it changes the result only when
- * its kind is higher, and then to f32 or i64. */
+/* The common dtype of the inputs from `first` on. A weak operand (a plain number) yields within its kind: it changes the result
+ * only when its kind is higher, and then to f32 or i64. */
 static ag_dtype promote_from(const ag_call *call, int first, int last) {
     ag_dtype result = AG_NO_DTYPE;
     int weak_kind = -1;
@@ -53,7 +53,8 @@ ag_status dtype_rule_promote(ag_call *call) {
     promoted_range(call, &first, &last);
     call->compute = promote_from(call, first, last);
     if (call->compute == AG_BOOL && call->op->params[0].type == PARAM_NUM)
-        return refuse_kind(call, NULL, "float or int tensors", AG_BOOL, "logical_and, logical_or and logical_xor join bools; or convert: t:to(\"f32\")");
+        return refuse_kind(call, NULL, "float or int tensors", AG_BOOL,
+                           "logical_and, logical_or and logical_xor join bools; or convert: t:to(\"f32\")");
     return set_all(call, call->compute);
 }
 
@@ -78,9 +79,7 @@ ag_status dtype_rule_where(ag_call *call) {
     return set_all(call, call->compute);
 }
 
-ag_status dtype_rule_masked_fill(ag_call *call) {
-    return set_all(call, input_dtype(call, 0));
-}
+ag_status dtype_rule_masked_fill(ag_call *call) { return set_all(call, input_dtype(call, 0)); }
 
 ag_status dtype_rule_keep(ag_call *call) {
     ag_dtype dtype = input_dtype(call, 0);
@@ -100,7 +99,8 @@ ag_status dtype_rule_second(ag_call *call) {
 
 ag_status dtype_rule_float_only(ag_call *call) {
     ag_dtype dtype = input_dtype(call, 0);
-    if (!dtype_is_float(dtype)) return refuse_kind(call, call->op->params[0].name, "a float tensor", dtype, "convert: t:to(\"f32\")");
+    if (!dtype_is_float(dtype))
+        return refuse_kind(call, call->op->params[0].name, "a float tensor", dtype, "convert: t:to(\"f32\")");
     call->compute = call->inputs[0]->is_weak ? AG_F32 : dtype;
     return set_all(call, call->compute);
 }
@@ -177,9 +177,7 @@ static ag_dtype attr_dtype(const ag_call *call) {
     return AG_NO_DTYPE;
 }
 
-ag_status dtype_rule_attr_dtype(ag_call *call) {
-    return set_all(call, attr_dtype(call));
-}
+ag_status dtype_rule_attr_dtype(ag_call *call) { return set_all(call, attr_dtype(call)); }
 
 ag_status dtype_rule_attr_dtype_float(ag_call *call) {
     ag_dtype dtype = attr_dtype(call);

@@ -17,7 +17,7 @@
                     .dtype_rule = dtype_rule_, .id = OP_##name_, .flags = OP_IS_ELEMENTWISE | OP_IS_MEMORY_BOUND},      \
     [OP_##name_##_backward] = {.name = #name_ "_backward",                                                              \
                                .signature = #name_ "_backward(g: float, x?: float, y?: float" attributes ")",           \
-                               .shape_rule = shape_rule_same, .dtype_rule = dtype_rule_keep, .id = OP_##name_##_backward,        \
+                               .shape_rule = shape_rule_same, .dtype_rule = dtype_rule_keep, .id = OP_##name_##_backward, \
                                .flags = OP_IS_ELEMENTWISE | OP_IS_HIDDEN},
 #define ELEMENTWISE_ROW(name_, signature_, shape_rule_, dtype_rule_)                                                    \
     [OP_##name_] = {.name = #name_, .signature = #name_ signature_, .shape_rule = shape_rule_,                          \
@@ -185,7 +185,9 @@ void op_table_init(void) {
     qsort(ops_by_name, OP_COUNT, sizeof *ops_by_name, compare_names);
 }
 
-static int compare_with_name(const void *name, const void *op) { return strcmp(name, (*(const struct ag_op *const *)op)->name); }
+static int compare_with_name(const void *name, const void *op) {
+    return strcmp(name, (*(const struct ag_op *const *)op)->name);
+}
 
 const struct ag_op *op_find(const char *name) {
     const struct ag_op *const *found = bsearch(name, ops_by_name, OP_COUNT, sizeof *ops_by_name, compare_with_name);

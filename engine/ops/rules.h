@@ -1,5 +1,6 @@
-/* rules.h: the shape, dtype and view rules that the op table names. A rule reads inputs and attributes of a call and fills call->out
- * (shape rules), call->out[].dtype and call->compute (dtype rules), or a geometry (view rules). They refuse what does not fit. */
+/* rules.h: the shape, dtype and view rules that the op table names. A rule reads inputs and attributes of a call and fills
+ * call->out (shape rules), call->out[].dtype and call->compute (dtype rules), or a geometry (view rules). They refuse what does
+ * not fit. */
 #ifndef ARGAND_OPS_RULES_H
 #define ARGAND_OPS_RULES_H
 

@@ -1,4 +1,5 @@
-/* shape_rules.c: shapes of results from shapes of inputs, for the families that most ops share; shape_rules_nn.c has the rest. */
+/* shape_rules.c: shapes of results from shapes of inputs, for the families that most ops share; shape_rules_nn.c has the
+ * rest. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -129,9 +130,7 @@ ag_status shape_rule_arange(ag_call *call) {
     return vector_shape(call, "stop", count > 0 ? (int64_t)count : 0);
 }
 
-ag_status shape_rule_linspace(ag_call *call) {
-    return vector_shape(call, "count", CALL_ATTRS(call, attrs_linspace)->count);
-}
+ag_status shape_rule_linspace(ag_call *call) { return vector_shape(call, "count", CALL_ATTRS(call, attrs_linspace)->count); }
 
 ag_status shape_rule_randperm(ag_call *call) { return vector_shape(call, "n", CALL_ATTRS(call, attrs_randperm)->n); }
 
@@ -139,7 +138,8 @@ ag_status shape_rule_eye(ag_call *call) {
     const struct attrs_eye *attrs = CALL_ATTRS(call, attrs_eye);
     int64_t columns = attrs->columns == ATTR_NO_INT ? attrs->rows : attrs->columns;
     if (attrs->rows < 0 || columns < 0)
-        return call_fail(call, AG_E_VALUE, "rows", "sizes >= 0", NULL, "%lld and %lld", (long long)attrs->rows, (long long)columns);
+        return call_fail(call, AG_E_VALUE, "rows", "sizes >= 0", NULL, "%lld and %lld", (long long)attrs->rows,
+                         (long long)columns);
     call->out[0].shape = (shape){.ndim = 2, .dims = {attrs->rows, columns}};
     return AG_OK;
 }
@@ -167,8 +167,10 @@ ag_status rule_reduced_dims(const ag_call *call, int_list dims, int ndim, uint32
 void rule_reduced_shape(const shape *s, uint32_t mask, bool keepdim, shape *out) {
     out->ndim = 0;
     for (int i = 0; i < s->ndim; i++) {
-        if (!(mask & (1u << i))) out->dims[out->ndim++] = s->dims[i];
-        else if (keepdim) out->dims[out->ndim++] = 1;
+        if (!(mask & (1u << i)))
+            out->dims[out->ndim++] = s->dims[i];
+        else if (keepdim)
+            out->dims[out->ndim++] = 1;
     }
 }
 
@@ -250,8 +252,9 @@ ag_status shape_rule_cat(ag_call *call) {
         if (!fits) {
             char first[96], text[96];
             shape head = tensor_shape(input(call, 0));
-            return call_fail(call, AG_E_SHAPE, "tensors", "equal shapes but for the dim joined", NULL, "%s first and %s at position %d",
-                             shape_text(&head, first, sizeof first), shape_text(&other, text, sizeof text), i + call->index_base);
+            return call_fail(call, AG_E_SHAPE, "tensors", "equal shapes but for the dim joined", NULL,
+                             "%s first and %s at position %d", shape_text(&head, first, sizeof first),
+                             shape_text(&other, text, sizeof text), i + call->index_base);
         }
         if (__builtin_add_overflow(s.dims[dim], other.dims[dim], &s.dims[dim]))
             return call_fail(call, AG_E_SHAPE, "tensors", "a size below 2^63", NULL, "more");
@@ -285,13 +288,16 @@ ag_status shape_rule_stack(ag_call *call) {
 ag_status shape_rule_tile(ag_call *call) {
     int_list repeats = CALL_ATTRS(call, attrs_ints)->ints;
     shape s = tensor_shape(input(call, 0)), *out = &call->out[0].shape;
-    if (repeats.len < s.ndim || repeats.len > AG_MAX_NDIM)
-        return call_fail(call, AG_E_SHAPE, "repeats", "one number a dim", NULL, "%d for %d dims", repeats.len, s.ndim);
-    out->ndim = repeats.len;
-    for (int i = 0; i < repeats.len; i++) {
-        int64_t times = call_ints(call, repeats)[i], size = i < repeats.len - s.ndim ? 1 : s.dims[i - (repeats.len - s.ndim)];
+    if (repeats.len < 0 || repeats.len > AG_MAX_NDIM)
+        return call_fail(call, AG_E_SHAPE, "repeats", "0 to 8 numbers", NULL, "%d", repeats.len);
+    out->ndim = repeats.len > s.ndim ? repeats.len : s.ndim;
+    int new_dims = out->ndim - s.ndim, not_repeated = out->ndim - repeats.len; /* one of them is 0 */
+    for (int i = 0; i < out->ndim; i++) {
+        int64_t times = i < not_repeated ? 1 : call_ints(call, repeats)[i - not_repeated];
+        int64_t size = i < new_dims ? 1 : s.dims[i - new_dims];
         if (times < 0 || __builtin_mul_overflow(times, size, &out->dims[i]))
-            return call_fail(call, AG_E_VALUE, "repeats", "numbers >= 0 that give sizes below 2^63", NULL, "%lld", (long long)times);
+            return call_fail(call, AG_E_VALUE, "repeats", "numbers >= 0 that give sizes below 2^63", NULL, "%lld",
+                             (long long)times);
     }
     return AG_OK;
 }
@@ -305,14 +311,15 @@ ag_status shape_rule_pad(ag_call *call) {
                          "%d numbers for %d dims", len, s.ndim);
     for (int i = 0; i < len / 2; i++) {
         int dim = s.ndim - 1 - i;
-        int64_t before = call_ints(call, attrs->padding)[2 * i], after = call_ints(call, attrs->padding)[2 * i + 1], size = s.dims[dim];
+        int64_t before = call_ints(call, attrs->padding)[2 * i], after = call_ints(call, attrs->padding)[2 * i + 1],
+                size = s.dims[dim];
         bool bad = __builtin_add_overflow(size, before, &size) || __builtin_add_overflow(size, after, &size) || size < 0 ||
                    s.dims[dim] + (before < 0 ? before : 0) + (after < 0 ? after : 0) < 0;
         if (attrs->mode == PAD_REFLECT) bad |= before >= s.dims[dim] || after >= s.dims[dim] || before < 0 || after < 0;
         if (attrs->mode == PAD_REPLICATE) bad |= (s.dims[dim] == 0 && size) || before < 0 || after < 0;
         if (bad)
-            return call_fail(call, AG_E_VALUE, "padding", "amounts that the dim's size allows", NULL, "(%lld, %lld) for size %lld",
-                             (long long)before, (long long)after, (long long)s.dims[dim]);
+            return call_fail(call, AG_E_VALUE, "padding", "amounts that the dim's size allows", NULL,
+                             "(%lld, %lld) for size %lld", (long long)before, (long long)after, (long long)s.dims[dim]);
         s.dims[dim] = size;
     }
     call->out[0].shape = s;

@@ -10,9 +10,11 @@ static const ag_tensor *input(const ag_call *call, int i) { return call->inputs[
 
 /* ---- products ---- */
 
-/* [n] x [n] -> []; [n, k] x [k] -> [n]; [k] x [k, m] -> [m]; [..., n, k] x [..., k, m] -> [..., n, m], leading dims broadcast. */
+/* [n] x [n] -> []; [n, k] x [k] -> [n]; [k] x [k, m] -> [m]; [..., n, k] x [..., k, m] -> [..., n, m], leading dims
+ * broadcast. */
 ag_status shape_rule_matmul(ag_call *call) {
-    shape a = tensor_shape(input(call, 0)), b = tensor_shape(input(call, 1)), lead_a = a, lead_b = b, *out = &call->out[0].shape;
+    shape a = tensor_shape(input(call, 0)), b = tensor_shape(input(call, 1)), lead_a = a, lead_b = b,
+          *out = &call->out[0].shape;
     if (a.ndim == 0 || b.ndim == 0) return rule_mismatch(call, NULL, "tensors of at least 1 dim", "a number multiplies with *");
     int64_t k_a = a.dims[a.ndim - 1], k_b = b.dims[b.ndim > 1 ? b.ndim - 2 : 0];
     if (k_a != k_b) {
@@ -48,7 +50,8 @@ ag_status shape_rule_bmm(ag_call *call) {
 
 ag_status shape_rule_addmm(ag_call *call) {
     const ag_tensor *a = input(call, 1), *b = input(call, 2);
-    if (a->ndim != 2 || b->ndim != 2 || a->dims[1] != b->dims[0]) return rule_mismatch(call, NULL, "a: [n, k] and b: [k, m]", NULL);
+    if (a->ndim != 2 || b->ndim != 2 || a->dims[1] != b->dims[0])
+        return rule_mismatch(call, NULL, "a: [n, k] and b: [k, m]", NULL);
     shape s = tensor_shape(input(call, 0)), result = {.ndim = 2, .dims = {a->dims[0], b->dims[1]}}, common;
     if (!shape_broadcast(&s, &result, &common) || !shape_equal(&common, &result))
         return rule_mismatch(call, "input", "a shape that broadcasts to [n, m]", NULL);
@@ -86,7 +89,8 @@ ag_status shape_rule_scatter(ag_call *call) {
     bool fits = index->ndim == x->ndim && src->ndim == x->ndim;
     for (int i = 0; fits && i < x->ndim; i++)
         fits = index->dims[i] <= src->dims[i] && (i == dim || index->dims[i] <= x->dims[i]);
-    if (!fits) return rule_mismatch(call, "index", "as many dims as x and src, no larger than src, nor than x but along dim", NULL);
+    if (!fits)
+        return rule_mismatch(call, "index", "as many dims as x and src, no larger than src, nor than x but along dim", NULL);
     call->out[0].shape = tensor_shape(x);
     return AG_OK;
 }
@@ -96,7 +100,8 @@ ag_status shape_rule_index_select(ag_call *call) {
     int dim = call_dim(call, "dim", CALL_ATTRS(call, attrs_dim)->dim, x->ndim);
     if (dim < 0) return AG_E_INDEX;
     if (x->ndim == 0) return rule_mismatch(call, "x", "at least 1 dim", NULL);
-    if (index->ndim > 1) return rule_mismatch(call, "index", "a 1-d tensor of positions", "gather takes one position an element");
+    if (index->ndim > 1)
+        return rule_mismatch(call, "index", "a 1-d tensor of positions", "gather takes one position an element");
     call->out[0].shape = tensor_shape(x);
     call->out[0].shape.dims[dim] = index->numel;
     return AG_OK;
@@ -146,7 +151,8 @@ ag_status shape_rule_embedding(ag_call *call) {
         char expected[96];
         snprintf(expected, sizeof expected, "a row of weight: %lld to %lld, or a negative one from the end", (long long)base,
                  (long long)(rows - 1 + base));
-        return call_fail(call, AG_E_INDEX, "padding_idx", expected, NULL, "%lld", (long long)(padding < 0 ? padding : padding + base));
+        return call_fail(call, AG_E_INDEX, "padding_idx", expected, NULL, "%lld",
+                         (long long)(padding < 0 ? padding : padding + base));
     }
     s.dims[s.ndim++] = weight->dims[1];
     call->out[0].shape = s;
@@ -202,8 +208,9 @@ ag_status shape_rule_cross_entropy(ag_call *call) {
     bool is_float = dtype_is_float((ag_dtype)target->dtype);
     if (is_float ? !shape_equal(&t, &xs) : !shape_equal(&t, &labels)) {
         char text[96];
-        return call_fail(call, AG_E_SHAPE, "target", is_float ? "probabilities in the shape of x" : "one label a row: x without its class dim",
-                         NULL, "%s for x of another shape", shape_text(&t, text, sizeof text));
+        return call_fail(call, AG_E_SHAPE, "target",
+                         is_float ? "probabilities in the shape of x" : "one label a row: x without its class dim", NULL,
+                         "%s for x of another shape", shape_text(&t, text, sizeof text));
     }
     if (weight && (weight->ndim != 1 || weight->dims[0] != x->dims[class_dim]))
         return rule_mismatch(call, "weight", "one weight a class: [classes]", NULL);
@@ -215,7 +222,8 @@ ag_status shape_rule_cross_entropy(ag_call *call) {
 
 ag_status shape_rule_cross_entropy_rows(ag_call *call) {
     const ag_tensor *x = input(call, 0), *target = input(call, 1), *weight = input(call, 2);
-    if (x->ndim != 2 || target->ndim != 1 || target->dims[0] != x->dims[0] || (weight && (weight->ndim != 1 || weight->dims[0] != x->dims[1])))
+    if (x->ndim != 2 || target->ndim != 1 || target->dims[0] != x->dims[0] ||
+        (weight && (weight->ndim != 1 || weight->dims[0] != x->dims[1])))
         return rule_mismatch(call, NULL, "x: [rows, classes], target: [rows], weight: [classes]", NULL);
     for (int i = 0; i < 3; i++) call->out[i].shape = (shape){.ndim = 1, .dims = {input(call, 0)->dims[0]}};
     return AG_OK;

@@ -18,8 +18,10 @@ static ag_status resolve_shape(const ag_call *call, int_list list, int64_t numel
     out->ndim = list.len;
     for (int i = 0; i < list.len; i++) {
         out->dims[i] = call_ints(call, list)[i];
-        if (out->dims[i] == -1 && free_dim < 0) free_dim = i;
-        else bad |= out->dims[i] < 0 || __builtin_mul_overflow(known, out->dims[i], &known);
+        if (out->dims[i] == -1 && free_dim < 0)
+            free_dim = i;
+        else
+            bad |= out->dims[i] < 0 || __builtin_mul_overflow(known, out->dims[i], &known);
     }
     if (!bad && free_dim >= 0) {
         bad = known == 0 || numel % known != 0;
@@ -31,14 +33,15 @@ static ag_status resolve_shape(const ag_call *call, int_list list, int64_t numel
         char text[96], got[96];
         shape asked = {.ndim = list.len}, source = tensor_shape(call->inputs[0]);
         memcpy(asked.dims, call_ints(call, list), (size_t)list.len * sizeof(int64_t));
-        return call_fail(call, AG_E_SHAPE, "shape", "as many elements as x has, at most one size -1", NULL, "%s for %s of %lld elements",
-                         shape_text(&asked, text, sizeof text), shape_text(&source, got, sizeof got), (long long)numel);
+        return call_fail(call, AG_E_SHAPE, "shape", "as many elements as x has, at most one size -1", NULL,
+                         "%s for %s of %lld elements", shape_text(&asked, text, sizeof text),
+                         shape_text(&source, got, sizeof got), (long long)numel);
     }
     return AG_OK;
 }
 
-/* Strides of `target` over the elements of source in order, when source's dims can be merged and split that way. Walks both shapes
- * from the last dim, taking source dims into a run until its size matches a run of target dims. */
+/* Strides of `target` over the elements of source in order, when source's dims can be merged and split that way. Walks both
+ * shapes from the last dim, taking source dims into a run until its size matches a run of target dims. */
 static bool reshape_strides(geometry *source, const shape *target, int64_t *strides) {
     if (shape_numel(target) == 0) {
         shape_contiguous_strides(target, strides);
@@ -52,7 +55,8 @@ static bool reshape_strides(geometry *source, const shape *target, int64_t *stri
             continue;
         }
         int first = i - 1;
-        while (first >= 0 && (source->shape.dims[first] == 1 || source->strides[first] == stride * run)) run *= source->shape.dims[first--];
+        while (first >= 0 && (source->shape.dims[first] == 1 || source->strides[first] == stride * run))
+            run *= source->shape.dims[first--];
         while (t >= 0 && done < run) {
             strides[t] = stride * done;
             done *= target->dims[t--];
@@ -82,13 +86,16 @@ ag_status view_rule_flatten(const ag_call *call, geometry *source, view_geometry
     int ndim = source->shape.ndim, start = call_dim(call, "start_dim", attrs->start_dim, ndim);
     int end = start < 0 ? -1 : call_dim(call, "end_dim", attrs->end_dim, ndim);
     if (end < 0) return AG_E_INDEX;
-    if (end < start) return call_fail(call, AG_E_VALUE, "end_dim", "a dim not before start_dim", NULL, "%d", end + call->index_base);
+    if (end < start)
+        return call_fail(call, AG_E_VALUE, "end_dim", "a dim not before start_dim", NULL, "%d", end + call->index_base);
     shape *s = &result->shape;
     s->ndim = 0;
     for (int i = 0; i < (ndim ? ndim : 1); i++) {
         int64_t size = ndim ? source->shape.dims[i] : 1;
-        if (i > start && i <= end) s->dims[s->ndim - 1] *= size;
-        else s->dims[s->ndim++] = size;
+        if (i > start && i <= end)
+            s->dims[s->ndim - 1] *= size;
+        else
+            s->dims[s->ndim++] = size;
     }
     return reshape_to(source, result, is_possible);
 }
@@ -149,7 +156,8 @@ ag_status view_rule_permute(const ag_call *call, geometry *source, view_geometry
     int_list dims = CALL_ATTRS(call, attrs_dims)->dims;
     uint32_t mask;
     if (dims.len != source->shape.ndim)
-        return call_fail(call, AG_E_SHAPE, "dims", "every dim once", NULL, "%d dims for a tensor of %d", dims.len < 0 ? 0 : dims.len, source->shape.ndim);
+        return call_fail(call, AG_E_SHAPE, "dims", "every dim once", NULL, "%d dims for a tensor of %d",
+                         dims.len < 0 ? 0 : dims.len, source->shape.ndim);
     AG_TRY(rule_reduced_dims(call, dims, source->shape.ndim, &mask));
     result->shape.ndim = 0;
     result->offset = source->offset;
@@ -213,7 +221,8 @@ ag_status view_rule_narrow(const ag_call *call, geometry *source, view_geometry 
     int dim = call_dim(call, "dim", attrs->dim, source->shape.ndim);
     if (dim < 0) return AG_E_INDEX;
     int64_t size = source->shape.ndim ? source->shape.dims[dim] : 0, start = resolve_position(attrs->start, size);
-    if (start < 0 || start > size || (start == size && attrs->length > 0)) return position_error(call, "start", attrs->start, size);
+    if (start < 0 || start > size || (start == size && attrs->length > 0))
+        return position_error(call, "start", attrs->start, size);
     if (attrs->length < 0 || attrs->length > size - start) {
         char expected[64];
         snprintf(expected, sizeof expected, "0 to %lld from there", (long long)(size - start));
@@ -226,13 +235,15 @@ ag_status view_rule_narrow(const ag_call *call, geometry *source, view_geometry 
     return AG_OK;
 }
 
-/* stop is exclusive here; a 1-based caller's inclusive stop is the same number. Out-of-range ends are cut, as in slicing elsewhere. */
+/* stop is exclusive here; a 1-based caller's inclusive stop is the same number. Out-of-range ends are cut, as in slicing
+ * elsewhere. */
 ag_status view_rule_slice(const ag_call *call, geometry *source, view_geometry *result, bool *is_possible) {
     (void)is_possible;
     const struct attrs_slice *attrs = CALL_ATTRS(call, attrs_slice);
     int dim = call_dim(call, "dim", attrs->dim, source->shape.ndim);
     if (dim < 0) return AG_E_INDEX;
-    if (attrs->step < 1) return call_fail(call, AG_E_VALUE, "step", "a step >= 1", "flip() reverses a dim", "%lld", (long long)attrs->step);
+    if (attrs->step < 1)
+        return call_fail(call, AG_E_VALUE, "step", "a step >= 1", "flip() reverses a dim", "%lld", (long long)attrs->step);
     if (!source->shape.ndim) return position_error(call, "start", 0, 0);
     int64_t size = source->shape.dims[dim], start = attrs->start == ATTR_NO_INT ? 0 : resolve_position(attrs->start, size);
     int64_t stop = attrs->stop == ATTR_NO_INT ? size : attrs->stop < 0 ? attrs->stop + size + call->index_base : attrs->stop;
@@ -268,7 +279,8 @@ ag_status view_rule_diagonal(const ag_call *call, geometry *source, view_geometr
     if (dim2 < 0) return AG_E_INDEX;
     if (dim1 == dim2) return call_fail(call, AG_E_VALUE, "dim2", "a dim other than dim1", NULL, "%d", dim2 + call->index_base);
     int64_t offset = attrs->offset, rows = source->shape.dims[dim1], columns = source->shape.dims[dim2];
-    int64_t len = offset >= 0 ? (columns - offset < rows ? columns - offset : rows) : (rows + offset < columns ? rows + offset : columns);
+    int64_t len =
+        offset >= 0 ? (columns - offset < rows ? columns - offset : rows) : (rows + offset < columns ? rows + offset : columns);
     result->shape.ndim = 0;
     result->offset = source->offset;
     if (len > 0) result->offset += offset >= 0 ? offset * source->strides[dim2] : -offset * source->strides[dim1];
@@ -286,7 +298,8 @@ ag_status view_rule_unfold(const ag_call *call, geometry *source, view_geometry 
     if (ndim == AG_MAX_NDIM || ndim == 0) return rule_mismatch(call, "x", "1 to 7 dims", NULL);
     int64_t size = source->shape.dims[dim];
     if (attrs->size < 0 || attrs->size > size)
-        return call_fail(call, AG_E_VALUE, "size", "a window no longer than the dim", NULL, "%lld for %lld", (long long)attrs->size, (long long)size);
+        return call_fail(call, AG_E_VALUE, "size", "a window no longer than the dim", NULL, "%lld for %lld",
+                         (long long)attrs->size, (long long)size);
     if (attrs->step < 1) return call_fail(call, AG_E_VALUE, "step", "a step >= 1", NULL, "%lld", (long long)attrs->step);
     *result = *source;
     result->shape.dims[dim] = (size - attrs->size) / attrs->step + 1;

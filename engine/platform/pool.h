@@ -3,8 +3,8 @@
  * The caller takes part and can finish every chunk alone: chunks are claimed off an atomic counter, so a worker that the
  * system does not schedule costs time but never blocks. Workers spin for a bounded time, then sleep on a futex, and are kept
  * off the caller's processor. Calls made from inside a task run inline. One caller at a time; a second thread's call runs
- * inline. Signals are blocked in workers. After fork the child starts its own workers; forking inside a task is not supported.
- */
+ * inline. Signals are blocked in workers. After fork the child starts its own workers; forking inside a task is not
+ * supported. */
 #ifndef ARGAND_PLATFORM_POOL_H
 #define ARGAND_PLATFORM_POOL_H
 

@@ -15,6 +15,8 @@ local function traceback(err)
 end
 
 local function report(err)
+  local progress = package.loaded["argand.progress"]
+  if progress then progress.clear_line() end
   local text = tostring(err)
   if type(err) == "table" and type(err.traceback) == "string" then text = text .. "\n" .. err.traceback end
   io.stderr:write("argand: ", text, "\n")

@@ -8,11 +8,13 @@ if directory then core.set_library_path(directory) end
 
 local ag = {_NAME = "argand"}
 
+-- What serves the library only.
+local internal = {
+  methods = true, raise = true, call = true, custom = true, custom_tie = true, backward_inner = true, address = true,
+  read_element = true, set_library_path = true, collect_grads = true, clear_grads = true,
+}
 for name, value in pairs(core) do
-  if name ~= "methods" and name ~= "raise" and name ~= "call" and name ~= "custom" and name ~= "address"
-    and name ~= "read_element" and name ~= "set_library_path" then
-    ag[name] = value
-  end
+  if not internal[name] then ag[name] = value end
 end
 
 local methods = core.methods

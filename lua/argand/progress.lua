@@ -21,6 +21,7 @@ local Progress = class "Progress"
 local standing         -- the bar whose line is on the terminal, nil when there is none
 local original_print   -- what `print` was before a bar took its place, nil when none has
 
+-- Makes room for other lines; the bar comes back with its next drawing.
 local function clear_line()
   if standing then
     io.stderr:write("\r\27[K")
@@ -134,7 +135,7 @@ function Progress:finish()
   end
 end
 
-local M = { Progress = Progress }
+local M = { Progress = Progress, clear_line = clear_line }
 
 -- Loop over an iterator function, or over 1..n for a number n.
 local function iterate(source, opts)

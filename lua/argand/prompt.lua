@@ -71,6 +71,8 @@ end
 
 local function show(first, ok, ...)
   if not ok then
+    local progress = package.loaded["argand.progress"]
+    if progress then progress.clear_line() end
     io.stdout:write((...), "\n")
     return
   end

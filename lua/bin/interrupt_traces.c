@@ -1,13 +1,12 @@
-/* interrupt_traces.c: see interrupt_traces.h. Knows the machine code that LuaJIT emits for x86-64, nothing of its structs. */
+/* interrupt_traces.c: see interrupt_traces.h. Knows the machine code that LuaJIT emits for x86-64, nothing of its structs.
+ * For Linux on x86-64; elsewhere interrupt_traces_none.c is in its place. */
 #include "interrupt_traces.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
-#if defined(__x86_64__) && defined(__linux__)
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
@@ -326,14 +325,3 @@ uintptr_t traces_exit_of(uintptr_t program_counter) {
 }
 
 int traces_can_leave(void) { return table.hook_mask && !(*table.hook_mask & HOOK_ACTIVE); }
-
-#else
-
-void traces_attach(lua_State *L) { (void)L; }
-void traces_break(void) {}
-void traces_resume(void) {}
-uintptr_t *traces_program_counter(void *context) { return (void)context, NULL; }
-uintptr_t traces_exit_of(uintptr_t program_counter) { return (void)program_counter, 0; }
-int traces_can_leave(void) { return false; }
-
-#endif

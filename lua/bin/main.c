@@ -1,4 +1,5 @@
-/* main.c: the command `argand`: a LuaJIT state with the library on its path, Ctrl-C that keeps the state, and argand.cli in charge. */
+/* main.c: the command `argand`: a LuaJIT state with the library on its path, Ctrl-C that keeps the state, and argand.cli in
+ * charge. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,10 +31,12 @@ static void set_paths(lua_State *L) {
     char *slash = strrchr(self, '/');
     if (slash) *slash = '\0';
     bool in_build_tree = realpath(ARGAND_BUILD_DIR, build) && strcmp(build, self) == 0;
-    snprintf(folder, sizeof folder, in_build_tree ? "%s" : "%s/%s", in_build_tree ? ARGAND_BUILD_LUA_DIR : self, ARGAND_LUA_DIR);
+    snprintf(folder, sizeof folder, in_build_tree ? "%s" : "%s/%s", in_build_tree ? ARGAND_BUILD_LUA_DIR : self,
+             ARGAND_LUA_DIR);
     snprintf(patterns, sizeof patterns, "%s/?.lua;%s/?/init.lua", folder, folder);
     prepend_path(L, "path", patterns);
-    snprintf(folder, sizeof folder, in_build_tree ? "%s" : "%s/%s", in_build_tree ? ARGAND_BUILD_DIR "/lib" : self, ARGAND_CLIB_DIR);
+    snprintf(folder, sizeof folder, in_build_tree ? "%s" : "%s/%s", in_build_tree ? ARGAND_BUILD_DIR "/lib" : self,
+             ARGAND_CLIB_DIR);
     snprintf(patterns, sizeof patterns, "%s/?.so", folder);
     prepend_path(L, "cpath", patterns);
 }

@@ -69,7 +69,8 @@ static int core_supports(lua_State *L) {
     ag_dtype dtype = ag_dtype_find(binding_string(L, b, 2, "supports", "dtype"));
     ag_device *device;
     char reason[300];
-    if (dtype == AG_NO_DTYPE) return binding_fail(L, b, AG_E_DTYPE, "supports", "dtype", "there is no dtype \"%s\"", lua_tostring(L, 2));
+    if (dtype == AG_NO_DTYPE)
+        return binding_fail(L, b, AG_E_DTYPE, "supports", "dtype", "there is no dtype \"%s\"", lua_tostring(L, 2));
     device = binding_device(L, b, 3, "supports", "device");
     ag_support support = ag_supports(op, device, dtype, reason, sizeof reason);
     if (support != AG_SUPPORT_NONE) {
@@ -97,8 +98,9 @@ static int core_devices(lua_State *L) {
 }
 
 static int core_info(lua_State *L) {
-    const struct { const char *key, *value; } fields[] = {
-        {"version", ag_version()}, {"build", ag_build_info()}, {"cpu", ag_cpu_info()}, {"blas", ag_blas_info()}};
+    const struct {
+        const char *key, *value;
+    } fields[] = {{"version", ag_version()}, {"build", ag_build_info()}, {"cpu", ag_cpu_info()}, {"blas", ag_blas_info()}};
     lua_createtable(L, 0, 4);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         lua_pushstring(L, fields[i].value);
@@ -153,7 +155,8 @@ static int core_check_interrupt(lua_State *L) {
 /* core.sleep(seconds): a wait that Ctrl-C ends. */
 static int core_sleep(lua_State *L) {
     double left = lua_tonumber(L, 1);
-    if (lua_type(L, 1) != LUA_TNUMBER) return binding_fail(L, BINDING(L), AG_E_ARGUMENT, "sleep", "seconds", "expected a number, got %s", luaL_typename(L, 1));
+    if (lua_type(L, 1) != LUA_TNUMBER)
+        return binding_fail(L, BINDING(L), AG_E_ARGUMENT, "sleep", "seconds", "expected a number, got %s", luaL_typename(L, 1));
     while (left > 0 && !ag_interrupt_pending()) {
         double part = left < 0.02 ? left : 0.02;
         struct timespec t = {.tv_nsec = (long)(part * 1e9)};
@@ -221,7 +224,8 @@ static int push_state(lua_State *L, const ag_generator *generator) {
 
 static int set_state(lua_State *L, ag_generator *generator, int table) {
     if (lua_type(L, table) != LUA_TTABLE)
-        return binding_fail(L, BINDING(L), AG_E_ARGUMENT, "set_state", "state", "expected what state() gave, got %s", luaL_typename(L, table));
+        return binding_fail(L, BINDING(L), AG_E_ARGUMENT, "set_state", "state", "expected what state() gave, got %s",
+                            luaL_typename(L, table));
     lua_getfield(L, table, "seed");
     lua_getfield(L, table, "offset");
     ag_generator_set_state(generator, check_seed(L, -2, "set_state", "seed"), check_seed(L, -1, "set_state", "offset"));
@@ -260,12 +264,27 @@ static int core_save_npy(lua_State *L) {
     return 1;
 }
 
-static const luaL_Reg functions[] = {
-    {"op_names", core_op_names}, {"op_info", core_op_info}, {"supports", core_supports}, {"device_list", core_devices}, {"info", core_info},
-    {"get_num_threads", core_get_num_threads}, {"set_num_threads", core_set_num_threads}, {"now", core_now}, {"isatty", core_isatty},
-    {"term_width", core_term_width}, {"interrupt_pending", core_interrupt_pending}, {"check_interrupt", core_check_interrupt}, {"sleep", core_sleep},
-    {"manual_seed", core_manual_seed}, {"generator", core_generator}, {"random_state", core_random_state}, {"set_random_state", core_set_random_state},
-    {"load_npy", core_load_npy}, {"load_idx", core_load_idx}, {"save_npy", core_save_npy}, {NULL, NULL}};
+static const luaL_Reg functions[] = {{"op_names", core_op_names},
+                                     {"op_info", core_op_info},
+                                     {"supports", core_supports},
+                                     {"device_list", core_devices},
+                                     {"info", core_info},
+                                     {"get_num_threads", core_get_num_threads},
+                                     {"set_num_threads", core_set_num_threads},
+                                     {"now", core_now},
+                                     {"isatty", core_isatty},
+                                     {"term_width", core_term_width},
+                                     {"interrupt_pending", core_interrupt_pending},
+                                     {"check_interrupt", core_check_interrupt},
+                                     {"sleep", core_sleep},
+                                     {"manual_seed", core_manual_seed},
+                                     {"generator", core_generator},
+                                     {"random_state", core_random_state},
+                                     {"set_random_state", core_set_random_state},
+                                     {"load_npy", core_load_npy},
+                                     {"load_idx", core_load_idx},
+                                     {"save_npy", core_save_npy},
+                                     {NULL, NULL}};
 
 void about_register(lua_State *L, binding *b, int module) {
     for (const luaL_Reg *r = functions; r->name; r++) binding_function(L, b, module, r->name, r->func);

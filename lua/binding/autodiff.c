@@ -1,7 +1,7 @@
 /* autodiff.c: backward, gradients, contexts, hooks and functions of the user.
  *
- * Lua functions that backward needs (hooks, custom functions) are called through lua_pcall on the coroutine that called backward
- * (binding.L); their errors wait until the engine has unwound and are then raised unchanged.
+ * Lua functions that backward needs (hooks, custom functions) are called through lua_pcall on the coroutine that called
+ * backward (binding.L); their errors wait until the engine has unwound and are then raised unchanged.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 typedef struct lua_ref {
     binding *b;
     int ref;
-    int kept; /* a table of handles that live as long as this does, LUA_NOREF = none */
+    int kept;        /* a table of handles that live as long as this does, LUA_NOREF = none */
     lua_State *main; /* any coroutine of the state serves to let go */
 } lua_ref;
 
@@ -61,14 +61,16 @@ static bool flag(lua_State *L, int table, const char *key) {
 
 static void check_options(lua_State *L, binding *b, int table, const char *op, const char *const *names) {
     if (lua_isnoneornil(L, table)) return;
-    if (lua_type(L, table) != LUA_TTABLE) binding_fail(L, b, AG_E_ARGUMENT, op, "options", "expected a table of options, got %s", luaL_typename(L, table));
+    if (lua_type(L, table) != LUA_TTABLE)
+        binding_fail(L, b, AG_E_ARGUMENT, op, "options", "expected a table of options, got %s", luaL_typename(L, table));
     lua_pushnil(L);
     while (lua_next(L, table)) {
         const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
         bool known = false;
         for (int i = 0; names[i]; i++) known |= strcmp(names[i], key) == 0;
-        if (!known) binding_fail(L, b, AG_E_OPTION, op, key, "unknown option \"%s\"; there are gradient, retain_graph, create_graph%s", key,
-                                 strcmp(op, "grad") == 0 ? " and allow_unused" : "");
+        if (!known)
+            binding_fail(L, b, AG_E_OPTION, op, key, "unknown option \"%s\"; there are gradient, retain_graph, create_graph%s",
+                         key, strcmp(op, "grad") == 0 ? " and allow_unused" : "");
         lua_pop(L, 1);
     }
 }
@@ -99,21 +101,24 @@ static int core_grad(lua_State *L) {
     ag_tensor *root = binding_tensor(L, b, 1, "grad", "root");
     bool single = binding_handle(L, b, 2) != NULL;
     if (!single && lua_type(L, 2) != LUA_TTABLE)
-        return binding_fail(L, b, AG_E_ARGUMENT, "grad", "inputs", "expected a tensor or a list of tensors, got %s", luaL_typename(L, 2));
+        return binding_fail(L, b, AG_E_ARGUMENT, "grad", "inputs", "expected a tensor or a list of tensors, got %s",
+                            luaL_typename(L, 2));
     check_options(L, b, 3, "grad", names);
     int count = single ? 1 : (int)lua_objlen(L, 2);
     ag_tensor **inputs = lua_newuserdata(L, (size_t)(2 * count + 1) * sizeof *inputs), **grads = inputs + count;
     for (int i = 0; i < count; i++) {
-        if (single) lua_pushvalue(L, 2);
-        else lua_rawgeti(L, 2, i + 1);
+        if (single)
+            lua_pushvalue(L, 2);
+        else
+            lua_rawgeti(L, 2, i + 1);
         inputs[i] = binding_tensor(L, b, lua_gettop(L), "grad", "inputs");
         lua_pop(L, 1);
     }
     ag_tensor *seed = optional_tensor(L, b, 3, "gradient", "grad");
     lua_State *previous = b->L;
     b->L = L;
-    ag_status status = ag_grad(root, seed, inputs, count, flag(L, 3, "retain_graph"),
-                               flag(L, 3, "create_graph"), flag(L, 3, "allow_unused"), grads);
+    ag_status status = ag_grad(root, seed, inputs, count, flag(L, 3, "retain_graph"), flag(L, 3, "create_graph"),
+                               flag(L, 3, "allow_unused"), grads);
     b->L = previous;
     if (status != AG_OK) return binding_raise(L, b);
     lua_createtable(L, count, 0);
@@ -125,6 +130,39 @@ static int core_grad(lua_State *L) {
     }
     if (single) lua_pushnil(L);
     return 1;
+}
+
+/* core.collect_grads(params, list, first): puts the gradients of params into list[first], list[first + 1], ...; returns how
+ * many there were before the first parameter without one. */
+static int core_collect_grads(lua_State *L) {
+    binding *b = BINDING(L);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    luaL_checktype(L, 2, LUA_TTABLE);
+    int count = (int)lua_objlen(L, 1), first = (int)luaL_checkinteger(L, 3), found = 0;
+    for (; found < count; found++) {
+        lua_rawgeti(L, 1, found + 1);
+        ag_tensor *grad = ag_tensor_grad(binding_tensor(L, b, lua_gettop(L), "collect_grads", "params"));
+        lua_pop(L, 1);
+        if (!grad) break;
+        binding_push(L, b, ag_tensor_retain(grad));
+        lua_rawseti(L, 2, first + found);
+    }
+    lua_pushnumber(L, found);
+    return 1;
+}
+
+/* core.clear_grads(params) */
+static int core_clear_grads(lua_State *L) {
+    binding *b = BINDING(L);
+    luaL_checktype(L, 1, LUA_TTABLE);
+    int count = (int)lua_objlen(L, 1);
+    for (int i = 1; i <= count; i++) {
+        lua_rawgeti(L, 1, i);
+        if (ag_tensor_set_grad(binding_tensor(L, b, lua_gettop(L), "clear_grads", "params"), NULL) != AG_OK)
+            return binding_raise(L, b);
+        lua_pop(L, 1);
+    }
+    return 0;
 }
 
 static int tensor_detach(lua_State *L) {
@@ -156,14 +194,19 @@ static int core_autodiff(lua_State *L) {
     binding *b = BINDING(L);
     ag_checkpointing checkpointing = AG_CHECKPOINT_NONE;
     if (lua_type(L, 1) != LUA_TTABLE)
-        return binding_fail(L, b, AG_E_ARGUMENT, "autodiff", "options", "expected a table such as {checkpointing = \"balanced\"}, got %s", luaL_typename(L, 1));
+        return binding_fail(L, b, AG_E_ARGUMENT, "autodiff", "options",
+                            "expected a table such as {checkpointing = \"balanced\"}, got %s", luaL_typename(L, 1));
     lua_pushnil(L);
     while (lua_next(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?", *value = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
-        if (strcmp(key, "checkpointing") != 0) return binding_fail(L, b, AG_E_OPTION, "autodiff", key, "unknown option \"%s\"; there is checkpointing", key);
-        if (value && strcmp(value, "balanced") == 0) checkpointing = AG_CHECKPOINT_BALANCED;
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?",
+                   *value = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+        if (strcmp(key, "checkpointing") != 0)
+            return binding_fail(L, b, AG_E_OPTION, "autodiff", key, "unknown option \"%s\"; there is checkpointing", key);
+        if (value && strcmp(value, "balanced") == 0)
+            checkpointing = AG_CHECKPOINT_BALANCED;
         else if (!value || strcmp(value, "none") != 0)
-            return binding_fail(L, b, AG_E_VALUE, "autodiff", key, "expected \"none\" or \"balanced\", got %s", value ? value : luaL_typename(L, -1));
+            return binding_fail(L, b, AG_E_VALUE, "autodiff", key, "expected \"none\" or \"balanced\", got %s",
+                                value ? value : luaL_typename(L, -1));
         lua_pop(L, 1);
     }
     return call_inside(L, "autodiff", true, checkpointing, 2);
@@ -199,7 +242,9 @@ static ag_status run_hook(void *context, ag_tensor **grad) {
         *grad = replacement;
     }
     lua_pop(L, 1);
-    return replacement || is_nil ? AG_OK : ag_raise(AG_E_ARGUMENT, "register_hook", "fn", "expected the hook to return a tensor or nothing");
+    return replacement || is_nil
+               ? AG_OK
+               : ag_raise(AG_E_ARGUMENT, "register_hook", "fn", "expected the hook to return a tensor or nothing");
 }
 
 static int hook_remove(lua_State *L) {
@@ -235,7 +280,8 @@ static int tensor_register_hook(lua_State *L) {
 /* ---- custom functions ---- */
 
 /* Calls the Lua function with the outputs' gradients (nil = zero); it returns one gradient an input (nil = none). */
-static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *grad_outputs, int num_inputs, ag_tensor **grad_inputs) {
+static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *grad_outputs, int num_inputs,
+                            ag_tensor **grad_inputs) {
     lua_ref *r = context;
     binding *b = r->b;
     lua_State *L = b->L;
@@ -243,8 +289,10 @@ static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *gr
     if (!lua_checkstack(L, num_outputs + num_inputs + 8)) return ag_raise(AG_E_MEMORY, "backward", "", "the Lua stack is full");
     lua_rawgeti(L, LUA_REGISTRYINDEX, r->ref);
     for (int i = 0; i < num_outputs; i++) {
-        if (grad_outputs[i]) binding_push(L, b, ag_tensor_retain(grad_outputs[i]));
-        else lua_pushnil(L);
+        if (grad_outputs[i])
+            binding_push(L, b, ag_tensor_retain(grad_outputs[i]));
+        else
+            lua_pushnil(L);
     }
     if (lua_pcall(L, num_outputs, LUA_MULTRET, 0) != 0) {
         binding_keep_error(L);
@@ -256,7 +304,8 @@ static ag_status run_custom(void *context, int num_outputs, ag_tensor *const *gr
         ag_tensor *t = i < num_inputs ? live_tensor(L, b, top + 1 + i) : NULL;
         if (i < num_inputs) grad_inputs[i] = t;
         if (!t && !lua_isnil(L, top + 1 + i))
-            status = ag_raise(AG_E_ARGUMENT, "Function", "backward", "expected backward to return a tensor or nil for each tensor that forward got");
+            status = ag_raise(AG_E_ARGUMENT, "Function", "backward",
+                              "expected backward to return a tensor or nil for each tensor that forward got");
     }
     for (int i = 0; status != AG_OK && i < num_inputs; i++) {
         ag_tensor_release(grad_inputs[i]);
@@ -279,8 +328,8 @@ static ag_tensor **tensor_list(lua_State *L, binding *b, int index, int *count) 
     return list;
 }
 
-/* core.custom(name, inputs, outputs, backward, force, kept) ties outputs to inputs; the handles in table `kept` are freed as soon as
- * backward cannot need them any more */
+/* core.custom(name, inputs, outputs, backward, force, kept) ties outputs to inputs; the handles in table `kept` are freed as
+ * soon as backward cannot need them any more */
 static int core_custom(lua_State *L) {
     binding *b = BINDING(L);
     const char *name = luaL_checkstring(L, 1);
@@ -291,7 +340,8 @@ static int core_custom(lua_State *L) {
     lua_ref *r = ref_new(L, b, 4);
     lua_pushvalue(L, 6);
     r->kept = luaL_ref(L, LUA_REGISTRYINDEX);
-    ag_status status = ag_custom_record(name, inputs, num_inputs, outputs, num_outputs, run_custom, r, ref_free, lua_toboolean(L, 5));
+    ag_status status =
+        ag_custom_record(name, inputs, num_inputs, outputs, num_outputs, run_custom, r, ref_free, lua_toboolean(L, 5));
     return status == AG_OK ? 0 : binding_raise(L, b);
 }
 
@@ -311,7 +361,8 @@ static int core_backward_inner(lua_State *L) {
 static int core_custom_tie(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *result;
-    if (ag_custom_tie(binding_tensor(L, b, 1, "custom_tie", "alias"), (int)luaL_checkinteger(L, 2) - 1, &result) != AG_OK) return binding_raise(L, b);
+    if (ag_custom_tie(binding_tensor(L, b, 1, "custom_tie", "alias"), (int)luaL_checkinteger(L, 2) - 1, &result) != AG_OK)
+        return binding_raise(L, b);
     binding_push(L, b, result);
     return 1;
 }
@@ -346,6 +397,8 @@ void autodiff_register(lua_State *L, binding *b, int module, int methods) {
     binding_function(L, b, methods, "detach", tensor_detach);
     binding_function(L, b, methods, "register_hook", tensor_register_hook);
     binding_function(L, b, module, "grad", core_grad);
+    binding_function(L, b, module, "collect_grads", core_collect_grads);
+    binding_function(L, b, module, "clear_grads", core_clear_grads);
     binding_function(L, b, module, "no_grad", core_no_grad);
     binding_function(L, b, module, "enable_grad", core_enable_grad);
     binding_function(L, b, module, "autodiff", core_autodiff);

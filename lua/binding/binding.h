@@ -1,10 +1,10 @@
 /* binding.h: the C module argand.core: tensors as Lua userdata, ops as Lua functions.
  *
- * A tensor in Lua is a userdata that holds one `ag_tensor` reference. Methods come from the op table: one closure a row, and no code a
- * row. Errors of the engine become error objects raised at the line of the user's that made the call.
+ * A tensor in Lua is a userdata that holds one `ag_tensor` reference. Methods come from the op table: one closure a row, and no
+ * code a row. Errors of the engine become error objects raised at the line of the user's that made the call.
  *
- * The collector cannot see the engine's memory, so every handle is charged by the bytes it holds, and the binding runs the collector
- * when enough was charged since the last time (memory.c).
+ * The collector cannot see the engine's memory, so every handle is charged by the bytes it holds, and the binding runs the
+ * collector when enough was charged since the last time (memory.c).
  */
 #ifndef ARGAND_BINDING_H
 #define ARGAND_BINDING_H
@@ -29,7 +29,7 @@ typedef enum want { WANT_TENSOR, WANT_TENSORS, WANT_LIST, WANT_NUMBER, WANT_FLAG
 typedef struct op_binding {
     const ag_op *op;
     int num_params;
-    uint8_t wants[AG_MAX_PARAMS]; /* want */
+    uint8_t wants[AG_MAX_PARAMS];      /* want */
     bool takes_numbers[AG_MAX_PARAMS]; /* a list that may come as consecutive numbers */
     bool has_tensors;
 } op_binding;
@@ -41,18 +41,18 @@ typedef struct binding {
     int scope_depth;
     /* pacing of the collector, in bytes */
     size_t charged_live, charged_since, trigger, soft_limit;
-    op_binding *ops; /* [ag_op_count()] */
+    op_binding *ops;        /* [ag_op_count()] */
     char library_path[512]; /* sources below it are ours: errors blame the caller above them */
 } binding;
 
 #define BINDING(L) ((binding *)lua_touserdata(L, lua_upvalueindex(1)))
 
 /* error.c */
-int binding_raise(lua_State *L, binding *b);                 /* raises the engine's last error */
+int binding_raise(lua_State *L, binding *b); /* raises the engine's last error */
 int binding_fail(lua_State *L, binding *b, ag_status code, const char *op, const char *arg, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
-int binding_return_error(lua_State *L, binding *b);          /* returns nil, error object */
-void binding_push_error(lua_State *L, binding *b);           /* pushes the last error as an object */
+int binding_return_error(lua_State *L, binding *b); /* returns nil, error object */
+void binding_push_error(lua_State *L, binding *b);  /* pushes the last error as an object */
 void binding_where(lua_State *L, binding *b, char *buffer, size_t len);
 void error_register(lua_State *L, binding *b);
 void error_register_functions(lua_State *L, binding *b, int module);
@@ -60,24 +60,28 @@ void error_register_functions(lua_State *L, binding *b, int module);
 const char *binding_string(lua_State *L, binding *b, int index, const char *op, const char *arg);
 int64_t binding_whole(lua_State *L, binding *b, int index, const char *op, const char *arg, double low, double high);
 ag_device *binding_device(lua_State *L, binding *b, int index, const char *op, const char *arg);
-double binding_printable(double value); /* "-nan" would puzzle */
-void binding_keep_error(lua_State *L); /* pops the error that a Lua function raised inside the engine; binding_raise raises it */
+void binding_keep_error(
+    lua_State *L); /* pops the error that a Lua function raised inside the engine; binding_raise raises it */
 
 /* tensor.c */
-handle *binding_userdata(lua_State *L, const binding *b, int index);        /* of a full userdata; NULL when it is no tensor */
-handle *binding_handle(lua_State *L, const binding *b, int index);          /* NULL when it is no tensor */
+handle *binding_userdata(lua_State *L, const binding *b, int index); /* of a full userdata; NULL when it is no tensor */
+handle *binding_handle(lua_State *L, const binding *b, int index);   /* NULL when it is no tensor */
 ag_tensor *binding_tensor(lua_State *L, binding *b, int index, const char *op, const char *arg); /* raises */
-void binding_push(lua_State *L, binding *b, ag_tensor *tensor);             /* takes the reference over */
+void binding_push(lua_State *L, binding *b, ag_tensor *tensor);                                  /* takes the reference over */
 /* binding_anchor pushes a handle that owns nothing yet. A tensor put into it is released with it whatever error is raised;
  * binding_charge makes it a result like those of binding_push (it has to be on top of the stack). */
 handle *binding_anchor(lua_State *L, binding *b);
 void binding_charge(lua_State *L, binding *b, handle *h);
-void binding_replace(binding *b, handle *h, ag_tensor *tensor);             /* takes the reference over */
+void binding_replace(binding *b, handle *h, ag_tensor *tensor); /* takes the reference over */
 void tensor_register(lua_State *L, binding *b, int module);
+
+/* construct.c */
+void construct_register(lua_State *L, binding *b, int module);
 
 /* call.c */
 void call_register(lua_State *L, binding *b, int module, int methods);
-ag_tensor *binding_call1(lua_State *L, binding *b, const char *op, const ag_arg *args, int num_args, int index_base); /* raises */
+ag_tensor *binding_call1(lua_State *L, binding *b, const char *op, const ag_arg *args, int num_args,
+                         int index_base); /* raises */
 ag_arg binding_arg_tensor(ag_tensor *tensor);
 ag_arg binding_arg_number(double value);
 ag_arg binding_arg_int(int64_t value);
@@ -91,7 +95,7 @@ int index_set(lua_State *L, binding *b); /* t[key] = value; stack: tensor, key, 
 void memory_charge(lua_State *L, binding *b, size_t size_bytes);
 void memory_discharge(binding *b, size_t size_bytes);
 void memory_drop(binding *b, handle *h); /* gives h's tensor back now; NULL and freed handles are accepted */
-void scope_note(lua_State *L); /* the handle on top of the stack was made inside an ag.scope */
+void scope_note(lua_State *L);           /* the handle on top of the stack was made inside an ag.scope */
 void memory_register(lua_State *L, binding *b, int module);
 
 /* autodiff.c, about.c */

@@ -33,11 +33,13 @@ static void put_int(lua_State *L, binding *b, const op_binding *ob, int i, scrat
     double value = lua_tonumber(L, index);
     if (lua_type(L, index) != LUA_TNUMBER || value != floor(value) || fabs(value) >= 0x1p63) {
         if (lua_type(L, index) == LUA_TNUMBER)
-            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected whole numbers, got %.14g", binding_printable(value));
+            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i),
+                         "expected whole numbers, got %.14g", value);
         fail_arg(L, b, ob, i, "whole numbers", index);
     }
     if (s->num_ints == BINDING_MAX_INTS)
-        binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected at most %d numbers", BINDING_MAX_INTS);
+        binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected at most %d numbers",
+                     BINDING_MAX_INTS);
     s->ints[s->num_ints++] = (int64_t)value;
 }
 
@@ -54,7 +56,8 @@ static ag_arg list_arg(lua_State *L, binding *b, const op_binding *ob, int i, sc
         for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) fields++;
         if (fields != len)
             binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i),
-                         "expected a list of numbers, got a table with other fields too; options go in a table of their own, after the list");
+                         "expected a list of numbers, got a table with other fields too; options go in a table of their own, "
+                         "after the list");
     } else {
         put_int(L, b, ob, i, s, index);
     }
@@ -70,8 +73,8 @@ static ag_arg tensors_arg(lua_State *L, binding *b, const op_binding *ob, int i,
     for (int k = 1; k <= len; k++) {
         lua_rawgeti(L, index, k);
         if (!binding_handle(L, b, lua_gettop(L)))
-            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i), "expected tensors, got %s at position %d",
-                         luaL_typename(L, -1), k);
+            binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), ag_op_param_name(ob->op, i),
+                         "expected tensors, got %s at position %d", luaL_typename(L, -1), k);
         tensors[k - 1] = binding_tensor(L, b, lua_gettop(L), ag_op_name(ob->op), ag_op_param_name(ob->op, i));
         lua_pop(L, 1);
     }
@@ -82,15 +85,12 @@ static ag_arg tensors_arg(lua_State *L, binding *b, const op_binding *ob, int i,
 static ag_arg convert(lua_State *L, binding *b, const op_binding *ob, int i, scratch *s, int index) {
     handle *h;
     switch (lua_type(L, index)) {
-    case LUA_TNIL:
-        return (ag_arg){.kind = AG_ARG_NONE};
+    case LUA_TNIL: return (ag_arg){.kind = AG_ARG_NONE};
     case LUA_TNUMBER:
         if (ob->wants[i] == WANT_LIST) return list_arg(L, b, ob, i, s, index);
         return binding_arg_number(lua_tonumber(L, index));
-    case LUA_TBOOLEAN:
-        return (ag_arg){.kind = AG_ARG_BOOL, .as.boolean = lua_toboolean(L, index)};
-    case LUA_TSTRING:
-        return (ag_arg){.kind = AG_ARG_STRING, .as.string = lua_tostring(L, index)};
+    case LUA_TBOOLEAN: return (ag_arg){.kind = AG_ARG_BOOL, .as.boolean = lua_toboolean(L, index)};
+    case LUA_TSTRING: return (ag_arg){.kind = AG_ARG_STRING, .as.string = lua_tostring(L, index)};
     case LUA_TTABLE:
         if (ob->wants[i] == WANT_TENSORS) return tensors_arg(L, b, ob, i, index);
         if (ob->wants[i] == WANT_LIST) return list_arg(L, b, ob, i, s, index);
@@ -103,14 +103,14 @@ static ag_arg convert(lua_State *L, binding *b, const op_binding *ob, int i, scr
             lua_rawgeti(L, LUA_REGISTRYINDEX, b->generator_metatable_ref);
             bool is_generator = lua_getmetatable(L, index) && lua_rawequal(L, -1, -2);
             lua_settop(L, is_generator ? lua_gettop(L) - 2 : lua_gettop(L));
-            if (is_generator) return (ag_arg){.kind = AG_ARG_GENERATOR, .as.generator = *(ag_generator **)lua_touserdata(L, index)};
+            if (is_generator)
+                return (ag_arg){.kind = AG_ARG_GENERATOR, .as.generator = *(ag_generator **)lua_touserdata(L, index)};
         }
         break;
-    default:
-        break;
+    default: break;
     }
-    static const char *const expected[] = {"a tensor or a number", "a list of tensors", "whole numbers", "a number", "true or false",
-                                           "a string", "a generator"};
+    static const char *const expected[] = {"a tensor or a number", "a list of tensors", "whole numbers", "a number",
+                                           "true or false",        "a string",          "a generator"};
     fail_arg(L, b, ob, i, expected[ob->wants[i]], index);
     return (ag_arg){.kind = AG_ARG_NONE};
 }
@@ -151,9 +151,10 @@ static int unknown_option(lua_State *L, binding *b, const op_binding *ob, const 
         if (distance < best) best = distance, nearest = name;
     }
     if (nearest)
-        return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option; did you mean \"%s\"? The signature is %s", nearest,
-                            ag_op_signature(ob->op));
-    return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option; the signature is %s", ag_op_signature(ob->op));
+        return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key,
+                            "unknown option; did you mean \"%s\"? The signature is %s", nearest, ag_op_signature(ob->op));
+    return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), key, "unknown option; the signature is %s",
+                        ag_op_signature(ob->op));
 }
 
 static void read_options(lua_State *L, binding *b, const op_binding *ob, scratch *s, int index, ag_arg *args, int *num_args,
@@ -185,11 +186,13 @@ static void read_options(lua_State *L, binding *b, const op_binding *ob, scratch
 }
 
 /* Turns the Lua arguments into args; returns how many. Lua stack values stay, so that what args point to stays. */
-static int read_args(lua_State *L, binding *b, const op_binding *ob, scratch *s, ag_arg *args, ag_call_options *options, bool *requires_grad) {
+static int read_args(lua_State *L, binding *b, const op_binding *ob, scratch *s, ag_arg *args, ag_call_options *options,
+                     bool *requires_grad) {
     int top = lua_gettop(L), has_options = is_options(L, top), last = top - has_options, at = 1, count = 0;
     while (at <= last) {
         if (count == ob->num_params)
-            return binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), "", "too many arguments; the signature is %s", ag_op_signature(ob->op));
+            return binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), "", "too many arguments; the signature is %s",
+                                ag_op_signature(ob->op));
         args[count] = convert(L, b, ob, count, s, at++);
         if (ob->takes_numbers[count] && lua_type(L, at - 1) == LUA_TNUMBER)
             for (; at <= last && lua_type(L, at) == LUA_TNUMBER; at++) {
@@ -244,7 +247,8 @@ static int op_inplace(lua_State *L) {
     handle *target = binding_handle(L, b, 1);
     binding_tensor(L, b, 1, ag_op_name(ob->op), ag_op_param_name(ob->op, 0));
     int num_args = read_args(L, b, ob, &s, args, &options, &requires_grad);
-    if (options.out) return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), "out", "in-place calls write to the tensor itself");
+    if (options.out)
+        return binding_fail(L, b, AG_E_OPTION, ag_op_name(ob->op), "out", "in-place calls write to the tensor itself");
     lua_State *previous = b->L;
     b->L = L;
     ag_status status = ag_op_call_inplace(ob->op, args, num_args, &options, &result);
@@ -271,11 +275,13 @@ static int core_call(lua_State *L) {
 }
 
 static want want_of(const char *word) {
-    static const struct { const char *word; want want; } table[] = {
-        {"any", WANT_TENSOR}, {"num", WANT_TENSOR}, {"float", WANT_TENSOR}, {"bool", WANT_TENSOR}, {"bits", WANT_TENSOR},
-        {"index", WANT_TENSOR}, {"any[]", WANT_TENSORS}, {"dims", WANT_LIST}, {"ints", WANT_LIST}, {"shape", WANT_LIST},
-        {"dim", WANT_NUMBER}, {"int", WANT_NUMBER}, {"position", WANT_NUMBER}, {"number", WANT_NUMBER}, {"flag", WANT_FLAG},
-        {"generator", WANT_GENERATOR}};
+    static const struct {
+        const char *word;
+        want want;
+    } table[] = {{"any", WANT_TENSOR},      {"num", WANT_TENSOR},    {"float", WANT_TENSOR},  {"bool", WANT_TENSOR},
+                 {"bits", WANT_TENSOR},     {"index", WANT_TENSOR},  {"any[]", WANT_TENSORS}, {"dims", WANT_LIST},
+                 {"ints", WANT_LIST},       {"shape", WANT_LIST},    {"dim", WANT_NUMBER},    {"int", WANT_NUMBER},
+                 {"position", WANT_NUMBER}, {"number", WANT_NUMBER}, {"flag", WANT_FLAG},     {"generator", WANT_GENERATOR}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (strcmp(word, table[i].word) == 0) return table[i].want;
     return WANT_STRING; /* dtype, device, words */
@@ -310,8 +316,10 @@ static int negate(lua_State *L) {
 }
 
 static void register_operators(lua_State *L, binding *b) {
-    static const struct { const char *metamethod, *op; } table[] = {{"__add", "add"}, {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"},
-                                                                    {"__mod", "remainder"}, {"__pow", "pow"}, {"__unm", "neg"}};
+    static const struct {
+        const char *metamethod, *op;
+    } table[] = {{"__add", "add"},       {"__sub", "sub"}, {"__mul", "mul"}, {"__div", "div"},
+                 {"__mod", "remainder"}, {"__pow", "pow"}, {"__unm", "neg"}};
     lua_rawgeti(L, LUA_REGISTRYINDEX, b->tensor_metatable_ref);
     for (size_t k = 0; k < sizeof table / sizeof *table; k++)
         for (int i = 0; i < ag_op_count(); i++) {

@@ -13,7 +13,9 @@ void binding_where(lua_State *L, binding *b, char *buffer, size_t len) {
     for (int level = 0; lua_getstack(L, level, &info); level++) {
         lua_getinfo(L, "Sl", &info);
         if (info.currentline <= 0) continue;
-        if (b->library_path[0] && info.source[0] == '@' && strncmp(info.source + 1, b->library_path, strlen(b->library_path)) == 0) continue;
+        if (b->library_path[0] && info.source[0] == '@' &&
+            strncmp(info.source + 1, b->library_path, strlen(b->library_path)) == 0)
+            continue;
         snprintf(buffer, len, "%s:%d", info.short_src, info.currentline);
         return;
     }
@@ -45,7 +47,8 @@ void binding_push_error(lua_State *L, binding *b) {
     if (record.code == AG_E_INTERRUPTED) ag_interrupt_clear();
 }
 
-/* An error of the user's own that passed through the engine (a hook, a custom function) waits in the registry to be raised as it was. */
+/* An error of the user's own that passed through the engine (a hook, a custom function) waits in the registry to be raised as
+ * it was. */
 static const char pending_key;
 
 int binding_raise(lua_State *L, binding *b) {
@@ -93,8 +96,10 @@ int binding_return_error(lua_State *L, binding *b) {
 static int error_tostring(lua_State *L) {
     lua_getfield(L, 1, "where");
     lua_getfield(L, 1, "message");
-    if (lua_isstring(L, -2)) lua_pushfstring(L, "%s: %s", lua_tostring(L, -2), lua_tostring(L, -1));
-    else lua_pushfstring(L, "%s", lua_tostring(L, -1));
+    if (lua_isstring(L, -2))
+        lua_pushfstring(L, "%s: %s", lua_tostring(L, -2), lua_tostring(L, -1));
+    else
+        lua_pushfstring(L, "%s", lua_tostring(L, -1));
     return 1;
 }
 
@@ -110,7 +115,8 @@ static int error_concat(lua_State *L) {
 }
 
 const char *binding_string(lua_State *L, binding *b, int index, const char *op, const char *arg) {
-    if (lua_type(L, index) != LUA_TSTRING) binding_fail(L, b, AG_E_ARGUMENT, op, arg, "expected a string, got %s", luaL_typename(L, index));
+    if (lua_type(L, index) != LUA_TSTRING)
+        binding_fail(L, b, AG_E_ARGUMENT, op, arg, "expected a string, got %s", luaL_typename(L, index));
     return lua_tostring(L, index);
 }
 
@@ -119,7 +125,7 @@ int64_t binding_whole(lua_State *L, binding *b, int index, const char *op, const
         binding_fail(L, b, AG_E_ARGUMENT, op, arg, "expected a whole number, got %s", luaL_typename(L, index));
     double value = lua_tonumber(L, index);
     if (!(value >= low && value <= high) || value != floor(value))
-        binding_fail(L, b, AG_E_VALUE, op, arg, "expected a whole number from %.17g to %.17g, got %.17g", low, high, binding_printable(value));
+        binding_fail(L, b, AG_E_VALUE, op, arg, "expected a whole number from %.17g to %.17g, got %.17g", low, high, value);
     return (int64_t)value;
 }
 
@@ -132,9 +138,8 @@ ag_device *binding_device(lua_State *L, binding *b, int index, const char *op, c
     return device;
 }
 
-double binding_printable(double value) { return isnan(value) ? NAN : value; }
-
-/* core.raise(code, op, message[, hint]): for the Lua library's own checks. "name: ..." in front of a message is the argument's name. */
+/* core.raise(code, op, message[, hint]): for the Lua library's own checks. "name: ..." in front of a message is the argument's
+ * name. */
 static int core_raise(lua_State *L) {
     binding *b = BINDING(L);
     const char *word = luaL_checkstring(L, 1), *op = luaL_checkstring(L, 2), *message = luaL_checkstring(L, 3);

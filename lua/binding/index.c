@@ -1,6 +1,6 @@
-/* index.c: t[key] and t[key] = value. A key is a position, a list of items ({i, {first, last[, step]}, ":"}), a bool mask or a tensor of
- * positions. Positions are 1-based, negative ones count from the end, ranges include their last position. Items are applied one after
- * the other, each to its own dim, so two tensors of positions select the crossings of rows and columns.
+/* index.c: t[key] and t[key] = value. A key is a position, a list of items ({i, {first, last[, step]}, ":"}), a bool mask or a
+ * tensor of positions. Positions are 1-based, negative ones count from the end, ranges include their last position. Items are
+ * applied one after the other, each to its own dim, so two tensors of positions select the crossings of rows and columns.
  *
  * What is being built hangs in an anchored handle (binding_anchor), so an error may be raised at any point.
  */
@@ -10,14 +10,15 @@
 
 #include "binding.h"
 
-/* Raises the engine's error as one of indexing: the inner op's name would mean nothing to the user. dim: 0 where none is at fault. */
+/* Raises the engine's error as one of indexing: the inner op's name would mean nothing to the user. dim: 0 where none is at
+ * fault. */
 static void raise_index(lua_State *L, binding *b, const char *arg, int dim) {
     const ag_error record = *ag_last_error();
     char message[sizeof record.message], where[24] = "";
     if (record.code == AG_E_MEMORY || record.code == AG_E_INTERRUPTED || record.code == AG_E_USER) binding_raise(L, b);
     if (dim) snprintf(where, sizeof where, " in dim %d", dim);
-    snprintf(message, sizeof message, "%s%s%s%s%s%s%s", record.expected[0] ? "expected " : "", record.expected, record.expected[0] ? ", got " : "",
-             record.got, where, record.hint[0] ? "; " : "", record.hint);
+    snprintf(message, sizeof message, "%s%s%s%s%s%s%s", record.expected[0] ? "expected " : "", record.expected,
+             record.expected[0] ? ", got " : "", record.got, where, record.hint[0] ? "; " : "", record.hint);
     ag_raise(record.code, "index", arg, message);
     binding_raise(L, b);
 }
@@ -45,7 +46,8 @@ static void to_vector(lua_State *L, binding *b, handle *h) {
 static double range_field(lua_State *L, binding *b, int index, int position, double fallback) {
     lua_rawgeti(L, index, position);
     if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TNUMBER)
-        binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a range {first, last, step} of numbers, got %s in it", luaL_typename(L, -1));
+        binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a range {first, last, step} of numbers, got %s in it",
+                     luaL_typename(L, -1));
     double value = lua_isnil(L, -1) ? fallback : lua_tonumber(L, -1);
     lua_pop(L, 1);
     return value;
@@ -55,7 +57,9 @@ static void check_range_fields(lua_State *L, binding *b, int index) {
     for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
         double key = lua_type(L, -2) == LUA_TNUMBER ? lua_tonumber(L, -2) : 0;
         if (key != 1 && key != 2 && key != 3)
-            binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a range {first, last, step}, got a table with other fields; several positions go in an int tensor");
+            binding_fail(
+                L, b, AG_E_ARGUMENT, "index", "",
+                "expected a range {first, last, step}, got a table with other fields; several positions go in an int tensor");
     }
 }
 
@@ -63,11 +67,14 @@ static void check_range_fields(lua_State *L, binding *b, int index) {
 static void apply_range(lua_State *L, binding *b, handle *h, int dim, int item, int index) {
     int64_t size = ag_tensor_dims(h->tensor)[dim - 1];
     check_range_fields(L, b, index);
-    double first = range_field(L, b, index, 1, 1), last = range_field(L, b, index, 2, (double)size), stride = range_field(L, b, index, 3, 1);
+    double first = range_field(L, b, index, 1, 1), last = range_field(L, b, index, 2, (double)size),
+           stride = range_field(L, b, index, 3, 1);
     double low = first < 0 ? first + (double)size + 1 : first, high = last < 0 ? last + (double)size + 1 : last;
     if (low != floor(low) || high != floor(high) || !(low >= 1 && high <= (double)size && high >= low - 1))
-        binding_fail(L, b, AG_E_INDEX, "index", "", "expected a range within 1 to %lld, got {%.14g, %.14g} in dim %d", (long long)size, binding_printable(first), binding_printable(last), item);
-    ag_arg args[5] = {{0}, binding_arg_int(dim), binding_arg_int((int64_t)low), binding_arg_int((int64_t)high), binding_arg_number(stride)};
+        binding_fail(L, b, AG_E_INDEX, "index", "", "expected a range within 1 to %lld, got {%.14g, %.14g} in dim %d",
+                     (long long)size, first, last, item);
+    ag_arg args[5] = {
+        {0}, binding_arg_int(dim), binding_arg_int((int64_t)low), binding_arg_int((int64_t)high), binding_arg_number(stride)};
     step(L, b, h, "slice", args, 5, item);
 }
 
@@ -76,7 +83,8 @@ static void apply_positions(lua_State *L, binding *b, handle *h, int *dim, int i
     int ndim = ag_tensor_ndim(h->tensor), index_ndim = ag_tensor_ndim(index);
     int64_t dims[2 * AG_MAX_NDIM];
     if (strcmp(ag_dtype_kind(ag_tensor_dtype(index)), "int") != 0)
-        binding_fail(L, b, AG_E_KIND, "index", "", "expected an int tensor of positions or a bool mask, got %s; convert: t:to(\"i64\")",
+        binding_fail(L, b, AG_E_KIND, "index", "",
+                     "expected an int tensor of positions or a bool mask, got %s; convert: t:to(\"i64\")",
                      ag_dtype_name(ag_tensor_dtype(index)));
     if (ndim - 1 + index_ndim > AG_MAX_NDIM)
         binding_fail(L, b, AG_E_SHAPE, "index", "", "expected a result of at most 8 dims, got %d", ndim - 1 + index_ndim);
@@ -110,8 +118,9 @@ static handle *push_positions(lua_State *L, binding *b, ag_tensor *mask) {
 static void apply_mask(lua_State *L, binding *b, handle *h, int *dim, int item, ag_tensor *mask) {
     int64_t size = ag_tensor_dims(h->tensor)[*dim - 1];
     if (ag_tensor_ndim(mask) != 1 || ag_tensor_dims(mask)[0] != size)
-        binding_fail(L, b, AG_E_SHAPE, "index", "", "expected a 1-d mask of length %lld in dim %d, got one of %lld elements and %d dims", (long long)size, item,
-                     (long long)ag_tensor_numel(mask), ag_tensor_ndim(mask));
+        binding_fail(L, b, AG_E_SHAPE, "index", "",
+                     "expected a 1-d mask of length %lld in dim %d, got one of %lld elements and %d dims", (long long)size,
+                     item, (long long)ag_tensor_numel(mask), ag_tensor_ndim(mask));
     handle *positions = push_positions(L, b, mask);
     apply_positions(L, b, h, dim, item, positions->tensor);
     lua_pop(L, 1);
@@ -125,7 +134,8 @@ static bool is_everything(lua_State *L, int index) {
 /* Applies item number `item`, which is for that dim of the user's tensor, at *dim (1-based) of what h holds. */
 static void apply_item(lua_State *L, binding *b, handle *h, int *dim, int item, int index) {
     if (*dim > ag_tensor_ndim(h->tensor))
-        binding_fail(L, b, AG_E_INDEX, "index", "", "expected at most one item a dim, got item %d for a tensor of %d dims", item, item - 1);
+        binding_fail(L, b, AG_E_INDEX, "index", "", "expected at most one item a dim, got item %d for a tensor of %d dims",
+                     item, item - 1);
     if (lua_type(L, index) == LUA_TNUMBER) {
         ag_arg args[3] = {{0}, binding_arg_int(*dim), binding_arg_number(lua_tonumber(L, index))};
         step(L, b, h, "select", args, 3, item);
@@ -133,13 +143,16 @@ static void apply_item(lua_State *L, binding *b, handle *h, int *dim, int item, 
         ++*dim;
     } else if (binding_handle(L, b, index)) {
         ag_tensor *key = binding_tensor(L, b, index, "index", "key");
-        if (ag_tensor_dtype(key) == AG_BOOL) apply_mask(L, b, h, dim, item, key);
-        else apply_positions(L, b, h, dim, item, key);
+        if (ag_tensor_dtype(key) == AG_BOOL)
+            apply_mask(L, b, h, dim, item, key);
+        else
+            apply_positions(L, b, h, dim, item, key);
     } else if (lua_type(L, index) == LUA_TTABLE) {
         apply_range(L, b, h, *dim, item, index);
         ++*dim;
     } else {
-        binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a position, a range {first, last}, \":\" or a tensor, got %s", luaL_typename(L, index));
+        binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a position, a range {first, last}, \":\" or a tensor, got %s",
+                     luaL_typename(L, index));
     }
 }
 
@@ -152,7 +165,8 @@ static void apply_key(lua_State *L, binding *b, handle *h) {
     }
     int count = (int)lua_objlen(L, 2), fields = 0;
     for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) fields++;
-    if (fields != count) binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a list of items, got a table with other fields or with gaps");
+    if (fields != count)
+        binding_fail(L, b, AG_E_ARGUMENT, "index", "", "expected a list of items, got a table with other fields or with gaps");
     for (int i = 1; i <= count; i++) {
         lua_rawgeti(L, 2, i);
         apply_item(L, b, h, &dim, i, lua_gettop(L));
@@ -167,7 +181,8 @@ static ag_tensor *whole_mask(lua_State *L, binding *b, ag_tensor *t) {
     if (ag_tensor_dtype(key) != AG_BOOL || (ag_tensor_ndim(key) == 1 && ag_tensor_ndim(t) > 1)) return NULL;
     bool fits = ag_tensor_ndim(key) == ag_tensor_ndim(t);
     for (int i = 0; fits && i < ag_tensor_ndim(t); i++) fits = ag_tensor_dims(key)[i] == ag_tensor_dims(t)[i];
-    if (!fits) binding_fail(L, b, AG_E_SHAPE, "index", "", "expected a mask of the tensor's shape, or a 1-d one for its first dim");
+    if (!fits)
+        binding_fail(L, b, AG_E_SHAPE, "index", "", "expected a mask of the tensor's shape, or a 1-d one for its first dim");
     return key;
 }
 
@@ -197,7 +212,8 @@ static ag_arg value_arg(lua_State *L, binding *b, const ag_tensor *t) {
         return binding_arg_tensor(value);
     }
     if (lua_type(L, 3) == LUA_TBOOLEAN) return binding_arg_number(lua_toboolean(L, 3));
-    if (lua_type(L, 3) != LUA_TNUMBER) binding_fail(L, b, AG_E_ARGUMENT, "index", "value", "expected a number or a tensor, got %s", luaL_typename(L, 3));
+    if (lua_type(L, 3) != LUA_TNUMBER)
+        binding_fail(L, b, AG_E_ARGUMENT, "index", "value", "expected a number or a tensor, got %s", luaL_typename(L, 3));
     return binding_arg_number(lua_tonumber(L, 3));
 }
 
@@ -205,7 +221,8 @@ static ag_arg value_arg(lua_State *L, binding *b, const ag_tensor *t) {
 static ag_tensor *push_filled(lua_State *L, binding *b, ag_tensor *like) {
     ag_arg value = value_arg(L, b, like);
     handle *filled = binding_anchor(L, b);
-    if (ag_tensor_broadcast_like(value.kind == AG_ARG_TENSOR ? value.as.tensor : NULL, value.as.number, like, &filled->tensor) != AG_OK)
+    if (ag_tensor_broadcast_like(value.kind == AG_ARG_TENSOR ? value.as.tensor : NULL, value.as.number, like,
+                                 &filled->tensor) != AG_OK)
         raise_index(L, b, "value", 0);
     return filled->tensor;
 }
@@ -250,8 +267,11 @@ static int assign_mask(lua_State *L, binding *b, ag_tensor *t, ag_tensor *mask) 
 static int assign_scattered(lua_State *L, binding *b, ag_tensor *t, ag_tensor *selected) {
     ag_tensor *filled = push_filled(L, b, selected);
     handle *places = binding_anchor(L, b);
-    ag_arg range[5] = {binding_arg_number(1), binding_arg_number((double)ag_tensor_numel(t) + 1), binding_arg_number(1),
-                       {.kind = AG_ARG_DTYPE, .as.dtype = AG_I64}, {.kind = AG_ARG_DEVICE, .as.device = ag_tensor_device(t)}};
+    ag_arg range[5] = {binding_arg_number(1),
+                       binding_arg_number((double)ag_tensor_numel(t) + 1),
+                       binding_arg_number(1),
+                       {.kind = AG_ARG_DTYPE, .as.dtype = AG_I64},
+                       {.kind = AG_ARG_DEVICE, .as.device = ag_tensor_device(t)}};
     if (ag_op_call(ag_op_find("arange"), range, 5, NULL, &places->tensor) != AG_OK) raise_index(L, b, "", 0);
     ag_arg shape[2] = {{0}, ints_arg(ag_tensor_dims(t), ag_tensor_ndim(t))};
     step(L, b, places, "reshape", shape, 2, 0);
@@ -262,7 +282,8 @@ static int assign_scattered(lua_State *L, binding *b, ag_tensor *t, ag_tensor *s
 
 /* t[positions] = value along the first dim, without a map of all of t. */
 static int assign_positions(lua_State *L, binding *b, ag_tensor *t, ag_tensor *positions, ag_tensor *selected) {
-    ag_arg args[4] = {binding_arg_tensor(t), binding_arg_int(1), binding_arg_tensor(positions), binding_arg_tensor(push_filled(L, b, selected))};
+    ag_arg args[4] = {binding_arg_tensor(t), binding_arg_int(1), binding_arg_tensor(positions),
+                      binding_arg_tensor(push_filled(L, b, selected))};
     return assign_result(L, b, "index_copy", args, 4);
 }
 
@@ -270,10 +291,12 @@ int index_set(lua_State *L, binding *b) {
     ag_tensor *t = binding_tensor(L, b, 1, "index", "self"), *mask = whole_mask(L, b, t);
     if (mask) return assign_mask(L, b, t, mask);
     handle *selected = binding_anchor(L, b), *key = binding_handle(L, b, 2);
-    /* Untracked, since the part only says where to write: a view that the tape knows would stand in the way of the next assignment. */
+    /* Untracked, since the part only says where to write: a view that the tape knows would stand in the way of the next
+     * assignment. */
     if (ag_tensor_detach(t, &selected->tensor) != AG_OK) return binding_raise(L, b);
     apply_key(L, b, selected);
-    if (ag_tensor_shares_storage(selected->tensor, t)) return assign(L, b, selected->tensor, push_filled(L, b, selected->tensor));
+    if (ag_tensor_shares_storage(selected->tensor, t))
+        return assign(L, b, selected->tensor, push_filled(L, b, selected->tensor));
     if (!key || ag_tensor_ndim(key->tensor) != 1) return assign_scattered(L, b, t, selected->tensor);
     ag_tensor *positions = ag_tensor_dtype(key->tensor) == AG_BOOL ? push_positions(L, b, key->tensor)->tensor : key->tensor;
     return assign_positions(L, b, t, positions, selected->tensor);

@@ -1,21 +1,21 @@
 /* memory.c: makes the Lua collector see the engine's memory.
  *
- * Every handle is charged by the bytes its storage holds, later handles on the same storage by next to nothing. When the bytes charged since the last collection pass `trigger`, a full
- * collection runs: one frees all dead handles. How often is decided by cost: the trigger is what can be allocated in 20 times
- * the time that the last collection took (at 8 GB/s), at least 16 MiB, at most the soft limit; so a small Lua heap collects
- * often and stays within the caches, a large one seldom but bounded. When more than 80 % of what is charged survives, the
- * soft limit grows by 1.4, since then the bytes are in use.
+ * Every handle is charged by the bytes its storage holds, later handles on the same storage by next to nothing. When the bytes
+ * charged since the last collection pass `trigger`, a full collection runs: one frees all dead handles. How often is decided by
+ * cost: the trigger is what can be allocated in 20 times the time that the last collection took (at 8 GB/s), at least 16 MiB,
+ * at most the soft limit; so a small Lua heap collects often and stays within the caches, a large one seldom but bounded. When
+ * more than 80 % of what is charged survives, the soft limit grows by 1.4, since then the bytes are in use.
  */
 #include <string.h>
 #include <time.h>
 
 #include "binding.h"
 
-#define MIB ((size_t)1 << 20)
-#define LEAST_TRIGGER (16 * MIB)
+#define MIB              ((size_t)1 << 20)
+#define LEAST_TRIGGER    (16 * MIB)
 #define FIRST_SOFT_LIMIT (192 * MIB)
-#define BYTES_PER_NS 8
-#define COST_FACTOR 20
+#define BYTES_PER_NS     8
+#define COST_FACTOR      20
 
 /* Time of this thread's own: a collection that was interrupted by other processes is no costlier for it. */
 static int64_t now_ns(void) {
@@ -41,7 +41,9 @@ void memory_charge(lua_State *L, binding *b, size_t size_bytes) {
     if (__builtin_expect(b->charged_since > b->trigger, 0)) collect(L, b);
 }
 
-void memory_discharge(binding *b, size_t size_bytes) { b->charged_live -= size_bytes < b->charged_live ? size_bytes : b->charged_live; }
+void memory_discharge(binding *b, size_t size_bytes) {
+    b->charged_live -= size_bytes < b->charged_live ? size_bytes : b->charged_live;
+}
 
 void memory_drop(binding *b, handle *h) {
     if (!h || !h->tensor) return;
@@ -70,7 +72,8 @@ void scope_note(lua_State *L) {
     lua_pop(L, 1);
 }
 
-/* Frees the tensors of `list` (a table at index) that are not marked in `kept` (a set at index); those go to the enclosing scope. */
+/* Frees the tensors of `list` (a table at index) that are not marked in `kept` (a set at index); those go to the enclosing
+ * scope. */
 static void free_scope(lua_State *L, binding *b, int list, int kept) {
     int count = (int)lua_objlen(L, list);
     for (int i = 1; i <= count; i++) {
@@ -113,7 +116,8 @@ static void keep(lua_State *L, binding *b, int index, int kept) {
     }
 }
 
-/* ag.scope(fn, ...): calls fn; every tensor made meanwhile is freed, but those it returns (in tables too). On an error all are freed. */
+/* ag.scope(fn, ...): calls fn; every tensor made meanwhile is freed, but those it returns (in tables too). On an error all are
+ * freed. */
 static int core_scope(lua_State *L) {
     binding *b = BINDING(L);
     if (lua_type(L, 1) != LUA_TFUNCTION)
@@ -149,10 +153,17 @@ static int core_memory(lua_State *L) {
     ag_memory_info info;
     ag_memory(&info);
     lua_createtable(L, 0, 8);
-    const struct { const char *name; double value; } fields[] = {
-        {"live", (double)info.live_bytes}, {"peak", (double)info.peak_bytes}, {"cached", (double)info.cached_bytes},
-        {"limit", (double)info.limit_bytes}, {"allocations", (double)info.num_allocations}, {"handles", (double)b->charged_live},
-        {"nodes", (double)ag_autodiff_live_nodes()}, {"heap_blocks", (double)info.heap_blocks}};
+    const struct {
+        const char *name;
+        double value;
+    } fields[] = {{"live", (double)info.live_bytes},
+                  {"peak", (double)info.peak_bytes},
+                  {"cached", (double)info.cached_bytes},
+                  {"limit", (double)info.limit_bytes},
+                  {"allocations", (double)info.num_allocations},
+                  {"handles", (double)b->charged_live},
+                  {"nodes", (double)ag_autodiff_live_nodes()},
+                  {"heap_blocks", (double)info.heap_blocks}};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         lua_pushnumber(L, fields[i].value);
         lua_setfield(L, -2, fields[i].name);

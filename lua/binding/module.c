@@ -45,6 +45,7 @@ int luaopen_argand_core(lua_State *L) {
     error_register(L, b);
     error_register_functions(L, b, module);
     tensor_register(L, b, module);
+    construct_register(L, b, module);
     lua_getfield(L, module, "methods");
     int methods = lua_gettop(L);
     call_register(L, b, module, methods);

@@ -1,6 +1,5 @@
-/* tensor.c: the userdata: making tensors out of Lua values and back, fields, elements. */
+/* tensor.c: the userdata: handles, elements, shape, fields, conversions. construct.c makes tensors out of Lua values. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "binding.h"
@@ -71,145 +70,13 @@ static int tensor_free(lua_State *L) {
     return tensor_gc(L);
 }
 
-/* Puts op(tensor, arg) in the place of an anchored tensor. */
-static void convert_anchored(lua_State *L, binding *b, handle *h, const char *op, ag_arg arg) {
-    ag_tensor *before = h->tensor;
-    ag_arg args[2] = {binding_arg_tensor(before), arg};
-    h->tensor = binding_call1(L, b, op, args, 2, 1);
-    ag_tensor_release(before);
-}
-
-/* ---- from Lua values ---- */
-
-typedef struct builder {
-    int ndim;
-    int64_t dims[AG_MAX_NDIM];
-    double *values;
-    int64_t count;
-    bool is_boolean;
-} builder;
-
-static int refuse_data(lua_State *L, binding *b, const char *expected, const char *hint) {
-    return binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected %s, got %s%s", expected, luaL_typename(L, -1), hint);
-}
-
-/* The table on top of the stack is a list of `len`: nothing follows the last element. */
-static void check_list(lua_State *L, binding *b, int64_t len) {
-    if (len) lua_pushnumber(L, (double)len);
-    else lua_pushnil(L);
-    if (!lua_next(L, -2)) return;
-    if (lua_type(L, -2) != LUA_TNUMBER || lua_tonumber(L, -2) > (double)len)
-        binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected a list, got a table with named fields or gaps; options go in a table of their own, after the data");
-    lua_pop(L, 2);
-}
-
-/* Finds the shape by walking down the first elements. */
-static void measure(lua_State *L, binding *b, builder *bd, int index) {
-    int64_t bytes = sizeof(double);
-    lua_pushvalue(L, index);
-    while (lua_type(L, -1) == LUA_TTABLE) {
-        if (bd->ndim == AG_MAX_NDIM) binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected at most 8 levels of tables");
-        int64_t len = (int64_t)lua_objlen(L, -1);
-        if (len && __builtin_mul_overflow(bytes, len, &bytes))
-            binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected fewer than 2^60 elements");
-        bd->dims[bd->ndim++] = len;
-        check_list(L, b, len);
-        if (len == 0) break;
-        lua_rawgeti(L, -1, 1);
-        lua_remove(L, -2);
-    }
-    bd->is_boolean = lua_type(L, -1) == LUA_TBOOLEAN;
-    lua_pop(L, 1);
-}
-
-static void fill(lua_State *L, binding *b, builder *bd, int depth) {
-    int type = lua_type(L, -1);
-    if (depth == bd->ndim) {
-        if (type == LUA_TNUMBER && !bd->is_boolean) bd->values[bd->count++] = lua_tonumber(L, -1);
-        else if (type == LUA_TBOOLEAN && bd->is_boolean) bd->values[bd->count++] = lua_toboolean(L, -1);
-        else refuse_data(L, b, bd->is_boolean ? "booleans" : "numbers", binding_handle(L, b, lua_gettop(L)) ? "; ag.stack and ag.cat join tensors" : "");
-        return;
-    }
-    if (type != LUA_TTABLE) refuse_data(L, b, "tables nested to the same depth", "");
-    if ((int64_t)lua_objlen(L, -1) != bd->dims[depth])
-        binding_fail(L, b, AG_E_SHAPE, "tensor", "data", "expected nested tables of equal lengths, got lengths %lld and %lld at depth %d",
-                     (long long)bd->dims[depth], (long long)lua_objlen(L, -1), depth + 1);
-    luaL_checkstack(L, 4, "nested tables");
-    for (int64_t i = 1; i <= bd->dims[depth]; i++) {
-        lua_rawgeti(L, -1, (int)i);
-        fill(L, b, bd, depth + 1);
-        lua_pop(L, 1);
-    }
-}
-
-typedef struct tensor_options {
-    ag_dtype dtype;
-    ag_device *device;
-    bool requires_grad;
-} tensor_options;
-
-static tensor_options read_options(lua_State *L, binding *b, int index, ag_dtype dtype) {
-    tensor_options options = {.dtype = dtype};
-    if (!lua_isnoneornil(L, index + 1)) binding_fail(L, b, AG_E_ARGUMENT, "tensor", "", "too many arguments; several numbers go in a table: ag.tensor{1, 2}");
-    if (lua_isnoneornil(L, index)) return options;
-    if (lua_type(L, index) != LUA_TTABLE)
-        binding_fail(L, b, AG_E_ARGUMENT, "tensor", "options", "expected a table, got %s; for instance {dtype = \"f64\"}", luaL_typename(L, index));
-    for (lua_pushnil(L); lua_next(L, index); lua_pop(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
-        if (strcmp(key, "requires_grad") == 0) {
-            options.requires_grad = lua_toboolean(L, -1);
-        } else if (strcmp(key, "device") == 0) {
-            options.device = binding_device(L, b, lua_gettop(L), "tensor", key);
-        } else if (strcmp(key, "dtype") == 0) {
-            options.dtype = ag_dtype_find(binding_string(L, b, lua_gettop(L), "tensor", key));
-            if (options.dtype == AG_NO_DTYPE)
-                binding_fail(L, b, AG_E_DTYPE, "tensor", key, "expected f64 f32 f16 bf16 i64 i32 i16 i8 u8 or bool, got \"%s\"", lua_tostring(L, -1));
-        } else {
-            binding_fail(L, b, AG_E_OPTION, "tensor", key, "unknown option; there are dtype, device and requires_grad");
-        }
-    }
-    return options;
-}
-
-/* Whole numbers have no NaN, and a value out of range is a mistake in a literal. Fractions are cut. */
-static void check_range(lua_State *L, binding *b, const builder *bd, ag_dtype dtype) {
-    if (strcmp(ag_dtype_kind(dtype), "int") != 0) return;
-    int bits = 8 * (int)ag_dtype_size(dtype);
-    double low = dtype == AG_U8 ? 0 : -ldexp(1, bits - 1), above = dtype == AG_U8 ? 256 : ldexp(1, bits - 1);
-    for (int64_t i = 0; i < bd->count; i++)
-        if (!((bd->values[i] > low - 1 || bd->values[i] == low) && bd->values[i] < above))
-            binding_fail(L, b, AG_E_VALUE, "tensor", "data", "expected numbers that %s can hold, got %.17g at element %lld", ag_dtype_name(dtype),
-                         binding_printable(bd->values[i]), (long long)i + 1);
-}
-
-/* ag.tensor(data[, options]) */
-static int core_tensor(lua_State *L) {
-    binding *b = BINDING(L);
-    builder bd = {.ndim = 0};
-    if (binding_handle(L, b, 1)) return binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected numbers, got a tensor; t:clone() copies one, t:to() converts");
-    if (lua_isnone(L, 1)) return binding_fail(L, b, AG_E_ARGUMENT, "tensor", "data", "expected a number, a boolean or nested tables, got nothing");
-    measure(L, b, &bd, 1);
-    tensor_options options = read_options(L, b, 2, bd.is_boolean ? AG_BOOL : AG_F32);
-    handle *h = binding_anchor(L, b); /* keeps the values, and what they are converted to */
-    if (ag_tensor_empty(AG_F64, bd.ndim, bd.dims, NULL, &h->tensor) != AG_OK) return binding_raise(L, b);
-    ag_tensor_data(h->tensor, (void **)&bd.values);
-    lua_pushvalue(L, 1);
-    fill(L, b, &bd, 0);
-    lua_pop(L, 1);
-    check_range(L, b, &bd, options.dtype);
-    if (options.dtype != AG_F64) convert_anchored(L, b, h, "cast", (ag_arg){.kind = AG_ARG_DTYPE, .as.dtype = options.dtype});
-    if (options.device && options.device != ag_tensor_device(h->tensor))
-        convert_anchored(L, b, h, "to_device", (ag_arg){.kind = AG_ARG_DEVICE, .as.device = options.device});
-    if (options.requires_grad && ag_tensor_set_requires_grad(h->tensor, true) != AG_OK) return binding_raise(L, b);
-    binding_charge(L, b, h);
-    return 1;
-}
-
 /* ---- to Lua values ---- */
 
 static void push_element(lua_State *L, ag_dtype dtype, double value) {
-    if (dtype == AG_BOOL) lua_pushboolean(L, value != 0);
-    else lua_pushnumber(L, value);
+    if (dtype == AG_BOOL)
+        lua_pushboolean(L, value != 0);
+    else
+        lua_pushnumber(L, value);
 }
 
 static int tensor_item(lua_State *L) {
@@ -223,7 +90,9 @@ static int tensor_item(lua_State *L) {
 
 #define MAX_LIST ((int64_t)1 << 26) /* what a Lua table holds */
 
-static void push_nested(lua_State *L, const ag_tensor *t, const double **values, int dim) {
+#define POLL_ELEMENTS 65536
+
+static void push_nested(lua_State *L, binding *b, const ag_tensor *t, const double **values, int dim) {
     if (dim == ag_tensor_ndim(t)) {
         push_element(L, ag_tensor_dtype(t), *(*values)++);
         return;
@@ -231,7 +100,11 @@ static void push_nested(lua_State *L, const ag_tensor *t, const double **values,
     int64_t size = ag_tensor_dims(t)[dim];
     lua_createtable(L, (int)size, 0);
     for (int64_t i = 1; i <= size; i++) {
-        push_nested(L, t, values, dim + 1);
+        if (i % POLL_ELEMENTS == 1 && ag_interrupt_pending()) {
+            ag_raise(AG_E_INTERRUPTED, "tolist", "", "interrupted");
+            binding_raise(L, b);
+        }
+        push_nested(L, b, t, values, dim + 1);
         lua_rawseti(L, -2, (int)i);
     }
 }
@@ -241,12 +114,14 @@ static int tensor_tolist(lua_State *L) {
     ag_tensor *t = self(L, b, "tolist");
     int64_t numel = ag_tensor_numel(t);
     if (numel > MAX_LIST)
-        return binding_fail(L, b, AG_E_VALUE, "tolist", "self", "expected at most 2^26 elements, got %lld; t:data() reaches them without copying", (long long)numel);
+        return binding_fail(L, b, AG_E_VALUE, "tolist", "self",
+                            "expected at most 2^26 elements, got %lld; t:data() reaches them without copying",
+                            (long long)numel);
     double *values = lua_newuserdata(L, (size_t)(numel ? numel : 1) * sizeof *values);
     if (ag_tensor_read(t, AG_F64, values, numel) != AG_OK) return binding_raise(L, b);
     const double *at = values;
     luaL_checkstack(L, AG_MAX_NDIM + 4, "nested tables");
-    push_nested(L, t, &at, 0);
+    push_nested(L, b, t, &at, 0);
     return 1;
 }
 
@@ -277,10 +152,13 @@ static void read_indices(lua_State *L, binding *b, const ag_tensor *t, const cha
     for (int i = 0; i < ndim; i++) {
         if (lua_type(L, 2 + i) != LUA_TNUMBER)
             binding_fail(L, b, AG_E_ARGUMENT, op, "", "expected a position, got %s in dim %d", luaL_typename(L, 2 + i), i + 1);
-        double value = lua_tonumber(L, 2 + i), size = (double)ag_tensor_dims(t)[i], index = value > 0 ? value - 1 : value + size;
-        if (size == 0) binding_fail(L, b, AG_E_INDEX, op, "", "expected a dim that is not empty, got %.14g in dim %d", binding_printable(value), i + 1);
+        double value = lua_tonumber(L, 2 + i), size = (double)ag_tensor_dims(t)[i],
+               index = value > 0 ? value - 1 : value + size;
+        if (size == 0)
+            binding_fail(L, b, AG_E_INDEX, op, "", "expected a dim that is not empty, got %.14g in dim %d", value, i + 1);
         if (value == 0 || value != floor(value) || !(index >= 0 && index < size))
-            binding_fail(L, b, AG_E_INDEX, op, "", "expected 1 to %.17g, or -%.17g to -1, got %.14g in dim %d", size, size, binding_printable(value), i + 1);
+            binding_fail(L, b, AG_E_INDEX, op, "", "expected 1 to %.17g, or -%.17g to -1, got %.14g in dim %d", size, size,
+                         value, i + 1);
         indices[i] = (int64_t)index;
     }
 }
@@ -315,7 +193,8 @@ static int tensor_address(lua_State *L) {
     ag_tensor *t = self(L, b, "data");
     void *address;
     if (!ag_tensor_is_contiguous(t))
-        return binding_fail(L, b, AG_E_STATE, "data", "self", "expected a contiguous tensor, got a strided view; t:contiguous() makes one");
+        return binding_fail(L, b, AG_E_STATE, "data", "self",
+                            "expected a contiguous tensor, got a strided view; t:contiguous() makes one");
     if (ag_tensor_data(t, &address) != AG_OK) return binding_raise(L, b);
     lua_pushlightuserdata(L, address);
     return 1;
@@ -347,7 +226,8 @@ static int tensor_size(lua_State *L) {
     ag_tensor *t = self(L, b, "size");
     if (lua_isnoneornil(L, 2)) return push_dims(L, ag_tensor_dims(t), ag_tensor_ndim(t));
     int ndim = ag_tensor_ndim(t);
-    if (lua_type(L, 2) != LUA_TNUMBER) return binding_fail(L, b, AG_E_ARGUMENT, "size", "dim", "expected a whole number, got %s", luaL_typename(L, 2));
+    if (lua_type(L, 2) != LUA_TNUMBER)
+        return binding_fail(L, b, AG_E_ARGUMENT, "size", "dim", "expected a whole number, got %s", luaL_typename(L, 2));
     double dim = lua_tonumber(L, 2);
     if (dim == 0 || dim != floor(dim) || !(dim >= -ndim && dim <= ndim))
         return binding_fail(L, b, AG_E_INDEX, "size", "dim", "expected 1 to %d, or -%d to -1, got %.14g", ndim, ndim, dim);
@@ -364,15 +244,27 @@ static int tensor_numel(lua_State *L) {
 static int tensor_len(lua_State *L) {
     binding *b = BINDING(L);
     ag_tensor *t = self(L, b, "#");
-    if (ag_tensor_ndim(t) == 0) return binding_fail(L, b, AG_E_SHAPE, "#", "self", "expected a tensor of at least 1 dim, got a 0-d one");
+    if (ag_tensor_ndim(t) == 0)
+        return binding_fail(L, b, AG_E_SHAPE, "#", "self", "expected a tensor of at least 1 dim, got a 0-d one");
     lua_pushnumber(L, (double)ag_tensor_dims(t)[0]);
     return 1;
 }
 
 /* ---- fields ---- */
 
-enum field { FIELD_DTYPE = 1, FIELD_DEVICE, FIELD_NDIM, FIELD_GRAD, FIELD_GRAD_OP, FIELD_REQUIRES_GRAD, FIELD_IS_LEAF, FIELD_IS_CONTIGUOUS, FIELD_VERSION };
-static const char *const field_names[] = {NULL, "dtype", "device", "ndim", "grad", "grad_op", "requires_grad", "is_leaf", "is_contiguous", "version"};
+enum field {
+    FIELD_DTYPE = 1,
+    FIELD_DEVICE,
+    FIELD_NDIM,
+    FIELD_GRAD,
+    FIELD_GRAD_OP,
+    FIELD_REQUIRES_GRAD,
+    FIELD_IS_LEAF,
+    FIELD_IS_CONTIGUOUS,
+    FIELD_VERSION
+};
+static const char *const field_names[] = {NULL,      "dtype",         "device",  "ndim",          "grad",
+                                          "grad_op", "requires_grad", "is_leaf", "is_contiguous", "version"};
 #define NUM_FIELDS ((int)(sizeof field_names / sizeof *field_names))
 
 static int push_field(lua_State *L, binding *b, ag_tensor *t, int field) {
@@ -383,8 +275,10 @@ static int push_field(lua_State *L, binding *b, ag_tensor *t, int field) {
     case FIELD_NDIM: lua_pushnumber(L, ag_tensor_ndim(t)); break;
     case FIELD_GRAD:
         grad = ag_tensor_grad(t);
-        if (grad) binding_push(L, b, ag_tensor_retain(grad));
-        else lua_pushnil(L);
+        if (grad)
+            binding_push(L, b, ag_tensor_retain(grad));
+        else
+            lua_pushnil(L);
         break;
     case FIELD_GRAD_OP: lua_pushstring(L, ag_tensor_grad_op(t)); break; /* nil for NULL */
     case FIELD_REQUIRES_GRAD: lua_pushboolean(L, ag_tensor_requires_grad(t)); break;
@@ -405,7 +299,8 @@ static int unknown_field(lua_State *L, binding *b, const char *key, int methods)
         if (distance < best || (nearest && distance == best && strcmp(name, nearest) < 0)) best = distance, nearest = name;
     }
     if (nearest)
-        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor has no such field or method; did you mean \"%s\"?", nearest);
+        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor has no such field or method; did you mean \"%s\"?",
+                            nearest);
     return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor has no such field or method");
 }
 
@@ -431,7 +326,8 @@ static int tensor_newindex(lua_State *L) {
     } else if (strcmp(key, "grad") == 0) {
         status = ag_tensor_set_grad(t, lua_isnil(L, 3) ? NULL : binding_tensor(L, b, 3, "grad", "value"));
     } else {
-        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key, "a tensor's field of that name cannot be set; requires_grad and grad can");
+        return binding_fail(L, b, AG_E_ARGUMENT, "tensor", key,
+                            "a tensor's field of that name cannot be set; requires_grad and grad can");
     }
     return status == AG_OK ? 0 : binding_raise(L, b);
 }
@@ -443,7 +339,8 @@ static int core_is_tensor(lua_State *L) {
 
 static int core_shares_storage(lua_State *L) {
     binding *b = BINDING(L);
-    lua_pushboolean(L, ag_tensor_shares_storage(binding_tensor(L, b, 1, "shares_storage", "a"), binding_tensor(L, b, 2, "shares_storage", "b")));
+    lua_pushboolean(L, ag_tensor_shares_storage(binding_tensor(L, b, 1, "shares_storage", "a"),
+                                                binding_tensor(L, b, 2, "shares_storage", "b")));
     return 1;
 }
 
@@ -455,7 +352,8 @@ static int tensor_to(lua_State *L) {
     ag_dtype dtype = ag_dtype_find(what);
     ag_device *device = NULL;
     if (dtype == AG_NO_DTYPE && ag_device_find(what, &device) != AG_OK)
-        return binding_fail(L, b, AG_E_ARGUMENT, "to", "target", "expected a dtype (f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool) or a device, got \"%s\"", what);
+        return binding_fail(L, b, AG_E_ARGUMENT, "to", "target",
+                            "expected a dtype (f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool) or a device, got \"%s\"", what);
     if (device ? device == ag_tensor_device(t) : dtype == ag_tensor_dtype(t)) {
         lua_settop(L, 1);
         return 1;
@@ -493,13 +391,23 @@ static int tensor_tostring(lua_State *L) {
     return 1;
 }
 
-static const luaL_Reg method_functions[] = {
-    {"free", tensor_free}, {"item", tensor_item}, {"tolist", tensor_tolist}, {"get", tensor_get}, {"set", tensor_set},
-    {"shape", tensor_shape_}, {"strides", tensor_strides_}, {"size", tensor_size}, {"numel", tensor_numel}, {"to", tensor_to},
-    {"contiguous", tensor_contiguous}, {"shares_storage", core_shares_storage}, {NULL, NULL}};
+static const luaL_Reg method_functions[] = {{"free", tensor_free},
+                                            {"item", tensor_item},
+                                            {"tolist", tensor_tolist},
+                                            {"get", tensor_get},
+                                            {"set", tensor_set},
+                                            {"shape", tensor_shape_},
+                                            {"strides", tensor_strides_},
+                                            {"size", tensor_size},
+                                            {"numel", tensor_numel},
+                                            {"to", tensor_to},
+                                            {"contiguous", tensor_contiguous},
+                                            {"shares_storage", core_shares_storage},
+                                            {NULL, NULL}};
 static const luaL_Reg module_functions[] = {
-    {"tensor", core_tensor}, {"is_tensor", core_is_tensor}, {"read_element", core_read_element}, {"address", tensor_address}, {NULL, NULL}};
-static const luaL_Reg metamethods[] = {{"__gc", tensor_gc}, {"__len", tensor_len}, {"__newindex", tensor_newindex}, {"__tostring", tensor_tostring}, {NULL, NULL}};
+    {"is_tensor", core_is_tensor}, {"read_element", core_read_element}, {"address", tensor_address}, {NULL, NULL}};
+static const luaL_Reg metamethods[] = {
+    {"__gc", tensor_gc}, {"__len", tensor_len}, {"__newindex", tensor_newindex}, {"__tostring", tensor_tostring}, {NULL, NULL}};
 
 void tensor_register(lua_State *L, binding *b, int module) {
     lua_newtable(L); /* methods */

@@ -45,10 +45,15 @@ local function each_allocation(check, name, make, run)
         assert(type(err) == "table" and err.code == "memory", "not a memory error: " .. tostring(err))
         assert(err.op, "no op is named: " .. err.message)
       end
-      err = nil
+      err = nil -- luacheck: ignore
       sane()
       if not passed then
         local live_after, nodes_after, blocks_after = held()
+        for _ = 1, 3 do -- a value may be left in a stale slot of Lua's: other work overwrites it, what is lost stays lost
+          if live_after == live and nodes_after == nodes and blocks_after == blocks then break end
+          coroutine.wrap(sane)()
+          live_after, nodes_after, blocks_after = held()
+        end
         assert(live_after == live, ("%+d bytes in tensors"):format(live_after - live))
         assert(nodes_after == nodes, ("%+d tape nodes"):format(nodes_after - nodes))
         assert(blocks_after == blocks, ("%+d heap blocks"):format(blocks_after - blocks))

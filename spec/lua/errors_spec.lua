@@ -39,8 +39,8 @@ describe("an error object", function()
   end)
 
   it("is one line as a string, and joins strings", function()
-    local at, err = line() + 1, nil
-    err = error_of(function() local y = ag.ones(2) + ag.ones(3) return y end)
+    local at = line() + 1
+    local err = error_of(function() local y = ag.ones(2) + ag.ones(3) return y end)
     local text = ("%s:%d: add: expected shapes that broadcast: aligned at the last dim, sizes equal or 1, got [2] and [3]"):format(here, at)
     assert.equal(text, tostring(err))
     assert.equal("in loop: " .. text, "in loop: " .. err)

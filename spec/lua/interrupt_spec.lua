@@ -76,6 +76,11 @@ function loops.long_power()
   local a = ag.rand(20000000)
   while true do a:pow(2.7):free() end
 end
+function loops.long_tolist()
+  state.count = state.count + 1
+  local a = ag.zeros(4000000, 1)
+  while true do a:tolist() end
+end
 function loops.loader()
   local function get()
     state.count = state.count + 1
@@ -150,7 +155,7 @@ describe("Ctrl-C in a script", function()
     end)
   end
 
-  for _, name in ipairs {"matmul", "one_long_matmul", "long_sort", "long_power", "loader"} do
+  for _, name in ipairs {"matmul", "one_long_matmul", "long_sort", "long_power", "long_tolist", "loader"} do
     it("ends a call of the engine: " .. name, function() check_loop(name, false, true) end)
   end
 

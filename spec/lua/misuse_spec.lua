@@ -34,7 +34,7 @@ local list = {
     function() local y = ag.ones(2, 3):matmul(ag.ones(4, 5)) return y end},
   {"reshape", "shape", "reshape: shape: expected as many elements as x has, at most one size -1, got [4, -1] for [2, 3] of 6 elements",
     function() local y = ag.ones(2, 3):reshape(4, -1) return y end},
-  {"a layer's input", "shape", "Linear: input: expected [..., 4], got [2, 3]", function() local y = nn.Linear(4, 2)(ag.ones(2, 3)) return y end},
+  {"a layer's input", "shape", "Linear(4 -> 2): input: expected [..., 4], got [2, 3]; the last dim must be in_features of the layer", function() local y = nn.Linear(4, 2)(ag.ones(2, 3)) return y end},
   {"out's shape", "shape", "exp: out: expected [2], got [3]", function() local y = ag.ones(2):exp {out = ag.ones(3)} return y end},
   {"an unknown dtype", "argument", 'zeros: dtype: expected f64 f32 f16 bf16 i64 i32 i16 i8 u8 or bool, got "float"',
     function() local y = ag.zeros(2, {dtype = "float"}) return y end},
@@ -97,7 +97,7 @@ local list = {
 
 local files = {
   {"no file", "file", function() local t, err = ag.load_npy "/nonexistent/FILE" return t, err end},
-  {"IDX that is none", "format", "\1\2\3\4", "load_idx", "idx_load: FILE: expected an IDX magic number that starts with bytes 00 00, got 01 02; is this an IDX file?"},
+  {"IDX that is none", "format", "\1\2\3\4", "load_idx", "idx_load: path: expected an IDX magic number that starts with bytes 00 00, got 01 02 in FILE; is this an IDX file?"},
   {"cut IDX", "format", "\0\0\8\1\0\0\0\9abc", "load_idx"}, {"IDX with more", "format", "\0\0\8\1\0\0\0\1abc", "load_idx"},
   {"lying IDX", "format", "\0\0\14\4" .. ("\255"):rep(16) .. "abc", "load_idx"}, {"cut gzip", "format", "\31\139\8\0\0\0\0\0\0\3\1", "load_idx"},
   {"npy that is none", "format", ("x"):rep(200), "load_npy"}, {"cut npy", "format", npy "(3,)" .. "1234", "load_npy"}, {"npy with more", "format", npy "(3,)" .. ("1234"):rep(4), "load_npy"},
@@ -136,7 +136,7 @@ describe("misuse", function()
         if case[3] then assert.equal(case[3], err.message) end
         assert.equal(here, err.where:match "^(.*):%d+$")
         assert.is_nil(tostring(err):find("\n", 1, true))
-        err = nil
+        err = nil -- luacheck: ignore
         sane(memory)
       end)
     end

@@ -121,16 +121,26 @@ describe("progress", function()
     assert.equal(1, clears)
   end)
 
-  it("draws on a real terminal, with whole lines above the bar", function()
+  local function on_terminal(code)
     local quoted = function(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-    local code = [[for i in require('argand.progress')(3, {label = 'go'}) do if i == 2 then print('between') end end]]
     local command = ("exec '/proc/%d/exe' -e %s"):format(ffi.C.getpid(), quoted(code))
     local pipe = io.popen("script -qec " .. quoted(command) .. " /dev/null </dev/null")
     local text = pipe:read "*a"
     pipe:close()
+    return text
+  end
+
+  it("draws on a real terminal, with whole lines above the bar", function()
+    local code = [[for i in require('argand.progress')(3, {label = 'go'}) do if i == 2 then print('between') end end]]
+    local text = on_terminal(code)
     assert.is_truthy(text:find("\rgo  33% [" .. ("="):rep(10) .. (" "):rep(20) .. "] 1/3  ", 1, true), text)
     assert.is_truthy(text:find("\r\27[Kbetween\r\n", 1, true), text)
     assert.is_truthy(text:find("\rgo 100%% %[" .. ("="):rep(30) .. "%] 3/3  [^\r]*\27%[K\r\n$"), text)
+  end)
+
+  it("makes room for the error that ends its loop", function()
+    local text = on_terminal "for i in require('argand.progress')(3) do if i == 2 then error('boo') end end"
+    assert.is_truthy(text:find("1/3 [^\r]*\27%[K\r\27%[Kargand: [^\r]*boo"), text)
   end)
 
   it("is silent when quiet", function()

@@ -66,6 +66,28 @@ describe("ag.scope", function()
     assert.has_error(function() ag.scope(3) end)
   end)
 
+  it("leaves alone what ag.keep was asked to keep, and the state of optimizers", function()
+    local kept, lost
+    ag.scope(function()
+      lost = ag.ones(4)
+      kept = ag.keep(lost)
+    end)
+    assert.equal(4, kept:sum():item())
+    assert.has_error(function() lost:sum() end)
+    for _, optimizer in ipairs {"Adam", "SGD"} do
+      local w = ag.ones(4, {requires_grad = true})
+      local steps = ag.optim[optimizer]({w}, {lr = 0.1, [optimizer == "SGD" and "momentum" or "eps"] = 0.5})
+      for _ = 1, 3 do
+        ag.scope(function()
+          steps:zero_grad();
+          (w * w):sum():backward()
+          steps:step()
+        end)
+      end
+      assert.is_true(w:get(1) < 1)
+    end
+  end)
+
   it("leaves what was there before, and what the tape holds", function()
     local w = ag.tensor({1, 2}, {requires_grad = true})
     local loss = ag.scope(function() return (w * 3):exp():sum() end)

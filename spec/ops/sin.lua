@@ -1,6 +1,6 @@
---- sin: sample data. Extreme values are left out: the f32 kernel of cpu gives NaN from 2^31 on.
+--- sin: sample data.
 local samples = require "support.samples"
 
 return samples.unary {
-  range = {-4, 4}, smooth = true, special = {{x = {37}}}, expect = {{{x = {0, 0.5235987755982988}}, {0, 0.5}}},
+  range = {-4, 4}, smooth = true, expect = {{{x = {0, 0.5235987755982988}}, {0, 0.5}}},
 }

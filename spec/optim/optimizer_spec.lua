@@ -1,7 +1,10 @@
 --- optim: what an optimizer accepts, its state, printing, and gradient clipping.
+local ffi = require "ffi"
 local ag = require "argand"
 local cases = require "support.cases"
 local optim = ag.optim
+
+ffi.cdef "void ag_interrupt(void); void ag_interrupt_clear(void);"
 
 local function raised(fn, ...)
   local ok, err = pcall(fn, ...)
@@ -47,6 +50,30 @@ describe("an optimizer", function()
       end)
     end
     check.done()
+  end)
+
+  it("does its step to the end whatever interrupt is pending", function()
+    -- Half and strided tensors go through copies: flat ones and tile by tile.
+    local function parameters()
+      local half = ag.ones({ 300000 }, { dtype = "f16", requires_grad = true })
+      local strided = ag.ones({ 300, 300 }):t()
+      strided.requires_grad = true
+      half.grad, strided.grad = ag.ones({ 300000 }, { dtype = "f16" }), ag.ones { 300, 300 }
+      return { half, strided }
+    end
+    for _, class in ipairs { optim.SGD, optim.AdamW } do
+      local plain, interrupted = parameters(), parameters()
+      local optimizer = class(plain, { lr = 0.25 })
+      optimizer:step()
+      optimizer:step()
+      optimizer = class(interrupted, { lr = 0.25 })
+      optimizer:step() -- makes the state
+      ffi.C.ag_interrupt()
+      local ok, err = pcall(optimizer.step, optimizer)
+      ffi.C.ag_interrupt_clear()
+      assert.is_true(ok, tostring(err))
+      for i, p in ipairs(plain) do assert.is_true(interrupted[i]:detach():eq(p:detach()):all():item()) end
+    end
   end)
 
   it("prints its groups", function()

@@ -3,7 +3,7 @@ local ag = require "argand"
 
 local M = {}
 
---- Bytes in tensors and nodes on the tape once all garbage is gone. Compiled traces hold the closures they were made for, and
+--- Bytes in tensors, small structs of the engine and nodes on the tape once all garbage is gone. Compiled traces hold the closures they were made for, and
 -- so their tensors: flushed. Collected twice, since a finalizer may drop the last reference to more.
 function M.now()
   jit.flush()
@@ -11,14 +11,15 @@ function M.now()
   collectgarbage()
   collectgarbage()
   local memory = ag.memory()
-  return {live = memory.live, nodes = memory.nodes}
+  return {live = memory.live, blocks = memory.heap_blocks, nodes = memory.nodes}
 end
 
 --- A sentence about what is held now beyond `before`, or nil.
 function M.difference(before)
   local now = M.now()
-  if now.live == before.live and now.nodes == before.nodes then return nil end
-  return ("left %+d bytes and %+d tape nodes behind"):format(now.live - before.live, now.nodes - before.nodes)
+  local bytes, blocks, nodes = now.live - before.live, now.blocks - before.blocks, now.nodes - before.nodes
+  if bytes == 0 and blocks == 0 and nodes == 0 then return nil end
+  return ("left %+d bytes, %+d heap blocks and %+d tape nodes behind"):format(bytes, blocks, nodes)
 end
 
 --- Drops the functions and environments that busted keeps for `element` and everything below it.

@@ -6,6 +6,9 @@
 #define TYPE f32
 #define M(f) vm_##f
 #define NUMBER(v) ((float)(v))
+#define vm_sin(x) (is_far ? (float)vd_sin(x) : vm_sin(x))
+#define vm_cos(x) (is_far ? (float)vd_cos(x) : vm_cos(x))
+#define vm_tan(x) (is_far ? (float)vd_tan(x) : vm_tan(x))
 #define KIND_IS_FLOAT 1
 #define KIND_IS_BOOL 0
 #include "cpu/simd/elementwise_unary.inc"

@@ -1,7 +1,7 @@
 /* elementwise_math.h: what the value expressions of elementwise.def call beside the functions of vmath.h: minimum, sign,
  * remainder, bit operations. One family of names a type: vm_ (f32), vd_ (f64), i64_ i32_ i16_ i8_ u8_ and bool_. Branch-free
- * where a vector instruction exists. Integer arithmetic counts on wrapping, which elementwise_int.c asks of the compiler.
- */
+ * where a vector instruction exists. Integer arithmetic counts on wrapping, which elementwise_int.c asks of the
+ * compiler. */
 #ifndef ARGAND_CPU_SIMD_ELEMENTWISE_MATH_H
 #define ARGAND_CPU_SIMD_ELEMENTWISE_MATH_H
 

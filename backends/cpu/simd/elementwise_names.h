@@ -8,6 +8,7 @@
 
 #include "cpu/elementwise.h"
 #include "cpu/simd/simd.h"
+#include "cpu/simd/vmath.h"
 
 #define ELEMENTWISE_FN_(name, type) SIMD(elementwise_##name##_##type)
 #define ELEMENTWISE_FN(name, type) ELEMENTWISE_FN_(name, type)
@@ -19,5 +20,21 @@
 #define ELEMENTWISE_LOOP _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++)
 
 #define HAS_ATTRIBUTES(text) (sizeof(text) > 1)
+
+/* ---- f32 angles beyond what vm_sin, vm_cos and vm_tan reduce ----
+ * These ops run block by block. A block with an x of VM_TRIG_LIMIT or more in it goes through libm, element by element; is_far
+ * is a constant in each of the two loops, so that the usual one stays vector code. */
+#define ANGLE_BLOCK 1024 /* 4 KiB of x: its second reading comes from the first-level cache */
+#define REDUCES_ANGLES(name) \
+    (sizeof(T) == sizeof(float) && (T)0.5 != 0 && (OP_##name == OP_sin || OP_##name == OP_cos || OP_##name == OP_tan))
+#define BLOCK_END(is_blocked, begin) ((is_blocked) && n - (begin) > ANGLE_BLOCK ? (begin) + ANGLE_BLOCK : n)
+
+/* xs: [n] of f32 */
+static inline int has_far_angle(const void *xs, int64_t n) {
+    const float *angles = xs;
+    int found = 0;
+    _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) found |= fabsf(angles[i]) >= VM_TRIG_LIMIT;
+    return found;
+}
 
 #endif

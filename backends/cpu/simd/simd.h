@@ -1,7 +1,7 @@
 /* simd.h: names and vector width of the instruction set this file is being compiled for.
  *
- * Every source in this folder is compiled once per instruction set (CMake sets SIMD_ISA_NAME and the -m flags). A source exports
- * one const table, SIMD(<family>_kernels); cpu/<family>.h declares the type of the table and its instances;
+ * Every source in this folder is compiled once per instruction set (CMake sets SIMD_ISA_NAME and the -m flags). A source
+ * exports one const table, SIMD(<family>_kernels); cpu/<family>.h declares the type of the table and its instances;
  * cpu/dispatch.c picks the tables once at start. Nothing else here has external linkage.
  */
 #ifndef ARGAND_CPU_SIMD_H

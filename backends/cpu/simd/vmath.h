@@ -19,7 +19,8 @@
 /* A call left in a loop would keep it scalar, so inlining is not left to the compiler's budget. */
 #define VM_INLINE static inline __attribute__((always_inline))
 
-/* vm_sin, vm_cos and vm_tan return NaN at and beyond this magnitude, where neighbouring floats lie 256 apart. */
+/* What vm_sin, vm_cos and vm_tan return at and beyond this magnitude, infinities included, is not defined: kernels ask libm
+ * there. Neighbouring floats lie 256 apart. */
 #define VM_TRIG_LIMIT 0x1p31f
 
 VM_INLINE uint32_t vm_bits(float x)
@@ -338,7 +339,6 @@ VM_INLINE float vm_sin(float x)
     float r = vm_trig_reduce(x, &quadrant);
     float y = quadrant & 1u ? vm_cos_near(r) : vm_sin_near(r);
     y = vm_from_bits(vm_bits(y) ^ (quadrant & 2u) << 30);
-    y = fabsf(x) < VM_TRIG_LIMIT ? y : NAN;
     return x == 0.0f ? x : y;
 }
 
@@ -347,8 +347,7 @@ VM_INLINE float vm_cos(float x)
     uint32_t quadrant;
     float r = vm_trig_reduce(x, &quadrant);
     float y = quadrant & 1u ? vm_sin_near(r) : vm_cos_near(r);
-    y = vm_from_bits(vm_bits(y) ^ ((quadrant + 1u) & 2u) << 30);
-    return fabsf(x) < VM_TRIG_LIMIT ? y : NAN;
+    return vm_from_bits(vm_bits(y) ^ ((quadrant + 1u) & 2u) << 30);
 }
 
 VM_INLINE float vm_tan(float x)
@@ -357,7 +356,6 @@ VM_INLINE float vm_tan(float x)
     float r = vm_trig_reduce(x, &quadrant);
     float s = vm_sin_near(r), c = vm_cos_near(r);
     float y = (quadrant & 1u ? -c : s) / (quadrant & 1u ? s : c);
-    y = fabsf(x) < VM_TRIG_LIMIT ? y : NAN;
     return x == 0.0f ? x : y;
 }
 

@@ -80,6 +80,7 @@ function Optimizer:init(params, opts, defaults)
   self.groups = make_groups(owner, params, read)
   check_parameters(owner, self.groups)
   self.state = {}
+  self.plans = {}
   for position, group in ipairs(self.groups) do
     local fault = self:check_group(group)
     local label = #self.groups > 1 and ("group %d: "):format(position) or ""
@@ -108,6 +109,9 @@ local function batches_of(self, group)
       local state = self.state[parameter]
       if not state then
         state = self:start_state(group, parameter)
+        for name, value in pairs(state) do -- outlives a scope around this step
+          if core.is_tensor(value) then state[name] = core.keep(value) end
+        end
         self.state[parameter] = state
       end
       local batch = batches[state.step]
@@ -123,13 +127,36 @@ local function batches_of(self, group)
   return order
 end
 
-local function step_all(self)
-  for _, group in ipairs(self.groups) do
-    for _, batch in ipairs(batches_of(self, group)) do
-      self:update(group, batch)
-      for _, state in ipairs(batch.states) do state.step = state.step + 1 end
-    end
+-- As a rule every parameter of a group takes part in every step, with the same count of steps behind it. Then the batch of
+-- the last step, kept in self.plans, serves again: only the gradients are fetched anew.
+local function planned_batch(self, group)
+  local batch = self.plans[group]
+  if not batch or #batch.params ~= #group.params then return nil end
+  local count = #batch.params
+  for position = 1, count do
+    if not rawequal(batch.params[position], group.params[position]) then return nil end
   end
+  if core.collect_grads(batch.params, batch.list, count + 1) ~= count then return nil end
+  batch.step = batch.states[1].step
+  return batch
+end
+
+local function step_group(self, group)
+  local planned = planned_batch(self, group)
+  self.plans[group] = planned
+  local batches = planned and { planned } or batches_of(self, group)
+  for _, batch in ipairs(batches) do
+    self:update(group, batch)
+    for _, state in ipairs(batch.states) do state.step = state.step + 1 end
+  end
+  if #batches ~= 1 then return end
+  local batch, count = batches[1], #batches[1].params
+  if batch.list and count == #group.params then self.plans[group] = batch end
+  for position = count + 1, 2 * count do batch.list[position] = false end -- gradients are not held between steps
+end
+
+local function step_all(self)
+  for _, group in ipairs(self.groups) do step_group(self, group) end
 end
 
 --- Returns params, grads and the named state tensors of a batch as the one list that the kernels take.
@@ -137,10 +164,14 @@ end
 ---@param ... string
 ---@return userdata[]
 function Optimizer.tensors_of(_, batch, ...)
-  local list, count = {}, #batch.params
+  local before, list, count = batch.list, {}, #batch.params
+  if before and #before == (2 + select("#", ...)) * count then return before end
+  batch.list = list
   for position = 1, count do
-    list[position], list[count + position] = batch.params[position], batch.grads[position]
+    list[position] = batch.params[position]
+    list[count + position] = before and before[count + position] or batch.grads[position]
   end
+  batch.grads = nil
   for which = 1, select("#", ...) do
     local name = select(which, ...)
     for position = 1, count do list[(which + 1) * count + position] = batch.states[position][name] end
@@ -156,7 +187,7 @@ end
 --- Forgets the gradients of all parameters.
 function Optimizer:zero_grad()
   for _, group in ipairs(self.groups) do
-    for _, parameter in ipairs(group.params) do parameter.grad = nil end
+    core.clear_grads(group.params)
   end
 end
 
@@ -235,6 +266,7 @@ function Optimizer:load_state_dict(state)
   end
   local faults = state_faults(self, state)
   if #faults > 0 then core.raise("argument", owner, "state: " .. table.concat(faults, "; ")) end
+  self.plans = {}
   for position, group in ipairs(self.groups) do
     for name, value in pairs(state.groups[position]) do
       if name ~= "count" then group[name] = value end

@@ -34,7 +34,7 @@ function SGD:update(group, batch)
   local list
   if group.momentum ~= 0 then
     for position, state in ipairs(batch.states) do
-      state.momentum_buffer = state.momentum_buffer or ag.zeros_like(batch.params[position])
+      state.momentum_buffer = state.momentum_buffer or core.keep(ag.zeros_like(batch.params[position]))
     end
     list = self:tensors_of(batch, "momentum_buffer")
   else
