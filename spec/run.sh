@@ -137,6 +137,7 @@ run_c_programs() {
     # AVX-512 is unknown to memcheck, which shows us a processor without it.
     stage 'C example under memcheck' valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite,indirect \
         --errors-for-leak-kinds=definite,indirect build/spec/embed_c
+    stage 'training steps under memcheck' valgrind --quiet --error-exitcode=9 build/argand spec/support/memcheck.lua
     # Cached blocks are poisoned, and a chain of them is reached through one another.
     stage 'C example under AddressSanitizer' env ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=use_poisoned=1 build/dev/spec/embed_c
 }

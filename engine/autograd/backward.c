@@ -10,6 +10,7 @@
  * gradient. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "autograd/grad_rules.h"
 #include "autograd/tape.h"
@@ -100,8 +101,9 @@ static ag_status visit_of(run *r, node *n, visit **out) {
         return AG_OK;
     }
     size_t size = sizeof(visit) + n->num_outputs * sizeof(ag_tensor *);
-    visit *v = heap_alloc_zero(size);
+    visit *v = heap_take(size);
     if (!v) return error_memory("backward", size);
+    memset(v, 0, size);
     v->node = node_retain(n);
     v->run = r;
     v->outer = *at;
@@ -288,17 +290,27 @@ static ag_status run_custom(run *r, node *n, visit *v, ag_tensor **grads) {
     return status;
 }
 
+#define LOCAL_GRADS 16
+
+/* A list of one tensor an input, NULL so far: in space, or on the heap when there are many. */
+static ag_status list_for(const node *n, ag_tensor **space, ag_tensor ***list) {
+    *list = space;
+    if (n->num_inputs > LOCAL_GRADS) {
+        *list = heap_alloc_zero(n->num_inputs * sizeof **list);
+        return *list ? AG_OK : error_memory("backward", n->num_inputs * sizeof **list);
+    }
+    for (uint32_t i = 0; i < n->num_inputs; i++) space[i] = NULL;
+    return AG_OK;
+}
+
 /* Takes the saved tensors back and runs the rule; grads gets references of its own. */
 static ag_status run_rule(run *r, node *n, visit *v, expr *e, ag_tensor **grads) {
     ag_call call;
-    ag_tensor *in_space[32] = {NULL}, *out_space[AG_MAX_OUTPUTS] = {NULL}, **in = in_space;
+    ag_tensor *in_space[LOCAL_GRADS], *out_space[AG_MAX_OUTPUTS] = {NULL}, **in = in_space;
     tape_call_of(n, &call);
     for (uint32_t i = 0; i < n->num_saved; i++)
         if (n->is_released && n->saved[i].is_for_rule) return tape_released_error(n);
-    if (n->num_inputs > 32) {
-        in = heap_alloc_zero(n->num_inputs * sizeof *in);
-        if (!in) return error_memory("backward", n->num_inputs * sizeof *in);
-    }
+    AG_TRY(list_for(n, in_space, &in));
     const grad_rule *rule = grad_rules[n->op->id];
     ag_status status = AG_OK;
     for (uint32_t i = 0; status == AG_OK && i < n->num_saved; i++) {
@@ -378,15 +390,10 @@ static ag_status send_grads(run *r, node *n, ag_tensor **grads) {
     return status;
 }
 
-#define LOCAL_GRADS 16
-
 static ag_status differentiate(run *r, visit *v) {
     node *n = v->node;
-    ag_tensor *space[LOCAL_GRADS] = {NULL}, **grads = space;
-    if (n->num_inputs > LOCAL_GRADS) {
-        grads = heap_alloc_zero(n->num_inputs * sizeof *grads);
-        if (!grads) return error_memory("backward", n->num_inputs * sizeof *grads);
-    }
+    ag_tensor *space[LOCAL_GRADS], **grads;
+    AG_TRY(list_for(n, space, &grads));
     expr e;
     expr_begin(&e);
     ag_status status = n->kind == NODE_CUSTOM ? run_custom(r, n, v, grads) : run_rule(r, n, v, &e, grads);

@@ -1,6 +1,7 @@
 /* context.c: the autodiff context of a thread: recording or not, and what is kept for backward. */
 #include "autograd/tape.h"
 #include "core/error.h"
+#include "platform/hot_thread_local.h"
 
 #define MAX_DEPTH 4096
 
@@ -9,28 +10,28 @@ typedef struct context_state {
     uint8_t checkpointing; /* ag_checkpointing */
 } context_state;
 
-static _Thread_local context_state stack[MAX_DEPTH];
-static _Thread_local int depth;
-static _Thread_local int paused;
+static HOT_THREAD_LOCAL context_state current = {.enabled = true, .checkpointing = AG_CHECKPOINT_NONE};
+static HOT_THREAD_LOCAL int depth;
+static HOT_THREAD_LOCAL int paused;
+static _Thread_local context_state enclosing[MAX_DEPTH]; /* what current was when the contexts were entered; [depth] */
 
 ag_status ag_autodiff_push(bool enabled, ag_checkpointing checkpointing) {
     if (depth == MAX_DEPTH)
         return error_set(AG_E_STATE, "autodiff", NULL, "contexts nested at most 4096 deep",
                          "look for a context that is entered without end", "more");
-    if (checkpointing == AG_CHECKPOINT_INHERIT) checkpointing = context_checkpointing();
-    stack[depth++] = (context_state){enabled, (uint8_t)checkpointing};
+    enclosing[depth++] = current;
+    if (checkpointing != AG_CHECKPOINT_INHERIT) current.checkpointing = (uint8_t)checkpointing;
+    current.enabled = enabled;
     return AG_OK;
 }
 
 void ag_autodiff_pop(void) {
-    if (depth) depth--;
+    if (depth) current = enclosing[--depth];
 }
 
 int ag_autodiff_depth(void) { return depth; }
-bool ag_autodiff_is_enabled(void) { return depth ? stack[depth - 1].enabled : true; }
-bool context_is_recording(void) { return !paused && ag_autodiff_is_enabled(); }
-ag_checkpointing context_checkpointing(void) {
-    return depth ? (ag_checkpointing)stack[depth - 1].checkpointing : AG_CHECKPOINT_NONE;
-}
+bool ag_autodiff_is_enabled(void) { return current.enabled; }
+bool context_is_recording(void) { return !paused && current.enabled; }
+ag_checkpointing context_checkpointing(void) { return (ag_checkpointing)current.checkpointing; }
 void context_pause(void) { paused++; }
 void context_resume(void) { paused--; }

@@ -8,13 +8,14 @@
 #include "autograd/grad_rules.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "platform/hot_thread_local.h"
 
 #define MAX_RECOMPUTE_DEPTH 64
 
 static _Atomic uint64_t next_sequence = 1;
 static _Atomic int64_t live_nodes;
-static _Thread_local node *free_list;
-static _Thread_local bool is_freeing;
+static HOT_THREAD_LOCAL node *free_list;
+static HOT_THREAD_LOCAL bool is_freeing;
 
 /* ---- lifetime ---- */
 

@@ -10,6 +10,7 @@
 #include <threads.h>
 
 #include "core/memory.h"
+#include "platform/hot_thread_local.h"
 #include "platform/lock.h"
 #include "platform/sanitizer.h"
 
@@ -30,7 +31,7 @@ typedef struct thread_heap {
     bool is_known;
 } thread_heap;
 
-static _Thread_local thread_heap own_heap;
+static HOT_THREAD_LOCAL thread_heap own_heap;
 
 /* The heaps of all threads, and the counts of those that have ended. */
 static struct {

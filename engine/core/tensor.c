@@ -14,9 +14,14 @@ void tensor_set_node_release(void (*release)(struct node *node)) { release_node 
 
 /* ---- storage ---- */
 
+/* Inline data takes what it needs in steps of 16: a storage of one element is one cache line. */
+static size_t storage_bytes(bool is_inline, size_t size_bytes) {
+    return sizeof(storage) + (!is_inline ? 0 : size_bytes ? (size_bytes + 15) / 16 * 16 : 16);
+}
+
 static storage *storage_new(ag_device *device, size_t size_bytes) {
     bool is_inline = device->is_host && size_bytes <= STORAGE_INLINE_BYTES;
-    size_t struct_bytes = sizeof(storage) + (is_inline ? STORAGE_INLINE_BYTES : 0);
+    size_t struct_bytes = storage_bytes(is_inline, size_bytes);
     storage *result = heap_take(struct_bytes);
     if (!result) return NULL;
     result->data = is_inline ? result->inline_data : device->alloc(device, size_bytes);
@@ -49,13 +54,20 @@ static void storage_release(storage *s) {
     if (!drop_ref(&s->refs)) return;
     bool is_inline = s->data == (void *)s->inline_data;
     if (!is_inline) s->device->free(s->device, s->data, s->size_bytes);
-    heap_give(s, sizeof *s + (is_inline ? STORAGE_INLINE_BYTES : 0));
+    heap_give(s, storage_bytes(is_inline, s->size_bytes));
 }
 
 /* ---- tensors ---- */
 
-/* tensor_init fills a fresh struct but for strides, offset and storage; dims past ndim stay unset. */
-static void tensor_init(ag_tensor *tensor, ag_dtype dtype, const shape *s) {
+/* Sizes and strides lie behind the struct: a tensor of few dims stays within two cache lines. */
+static size_t tensor_bytes(int ndim) { return sizeof(ag_tensor) + 2 * (size_t)ndim * sizeof(int64_t); }
+
+/* Makes a struct without strides, offset and storage; NULL when memory is out. */
+static ag_tensor *tensor_make(ag_dtype dtype, const shape *s) {
+    ag_tensor *tensor = heap_take(tensor_bytes(s->ndim));
+    if (!tensor) return NULL;
+    tensor->dims = (int64_t *)(tensor + 1);
+    tensor->strides = tensor->dims + s->ndim;
     atomic_init(&tensor->refs, 1);
     tensor->dtype = (int8_t)dtype;
     tensor->ndim = (int8_t)s->ndim;
@@ -67,18 +79,18 @@ static void tensor_init(ag_tensor *tensor, ag_dtype dtype, const shape *s) {
     tensor->offset = 0;
     tensor->node = NULL;
     for (int i = 0; i < s->ndim; i++) tensor->dims[i] = s->dims[i];
+    return tensor;
 }
 
 ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tensor **out) {
     assert(dtype >= 0 && dtype < AG_DTYPE_COUNT && s->ndim >= 0 && s->ndim <= AG_MAX_NDIM);
-    ag_tensor *tensor = heap_take(sizeof *tensor);
-    if (!tensor) return error_memory(NULL, sizeof *tensor);
-    tensor_init(tensor, dtype, s);
+    ag_tensor *tensor = tensor_make(dtype, s);
+    if (!tensor) return error_memory(NULL, tensor_bytes(s->ndim));
     shape_contiguous_strides(s, tensor->strides);
     size_t size_bytes = (size_t)tensor->numel * dtype_size(dtype);
     tensor->storage = storage_new(device, size_bytes);
     if (!tensor->storage) {
-        heap_give(tensor, sizeof *tensor);
+        heap_give(tensor, tensor_bytes(tensor->ndim));
         return error_memory(NULL, size_bytes);
     }
     *out = tensor;
@@ -98,9 +110,8 @@ ag_status tensor_scalar(double value, bool is_integer, ag_device *device, ag_ten
 
 ag_status tensor_view(ag_tensor *source, const shape *s, const int64_t *strides, int64_t offset, ag_tensor **out) {
     assert(s->ndim >= 0 && s->ndim <= AG_MAX_NDIM && offset >= 0);
-    ag_tensor *tensor = heap_take(sizeof *tensor);
-    if (!tensor) return error_memory(NULL, sizeof *tensor);
-    tensor_init(tensor, (ag_dtype)source->dtype, s);
+    ag_tensor *tensor = tensor_make((ag_dtype)source->dtype, s);
+    if (!tensor) return error_memory(NULL, tensor_bytes(s->ndim));
     for (int i = 0; i < s->ndim; i++) tensor->strides[i] = strides[i];
     tensor->is_contiguous = tensor_strides_are_contiguous(s, strides);
     tensor->offset = offset;
@@ -126,7 +137,7 @@ void tensor_release(ag_tensor *tensor) {
     struct node *node = tensor->node;
     storage *s = tensor->storage;
     if (tensor->is_tracked_view) atomic_fetch_sub_explicit(&s->num_tracked_views, 1, memory_order_relaxed);
-    heap_give(tensor, sizeof *tensor);
+    heap_give(tensor, tensor_bytes(tensor->ndim));
     storage_release(s);
     /* Last, with nothing of this tensor left to look at: it may release further tensors. */
     if (node) release_node(node);

@@ -27,7 +27,7 @@ typedef struct storage {
     ag_device *device;
     void *data;
     size_t size_bytes;
-    _Alignas(16) unsigned char inline_data[]; /* STORAGE_INLINE_BYTES when data is small, else none */
+    _Alignas(16) unsigned char inline_data[]; /* the data when it is small, else none */
 } storage;
 
 struct node; /* autograd/tape.h */
@@ -44,8 +44,8 @@ struct ag_tensor {
     int64_t offset; /* elements from the start of the storage */
     storage *storage;
     struct node *node;
-    int64_t dims[AG_MAX_NDIM];
-    int64_t strides[AG_MAX_NDIM]; /* in elements; 0 where broadcast */
+    int64_t *dims;    /* [ndim], behind the struct */
+    int64_t *strides; /* [ndim], behind dims; in elements; 0 where broadcast */
 };
 
 /* tensor_new makes a contiguous tensor over fresh, uninitialised storage on device. s is checked by the caller. */

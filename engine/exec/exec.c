@@ -61,7 +61,7 @@ ag_status exec_view_geometry(const ag_call *call, const view_geometry *source, v
 static ag_status run_view(ag_call *call) {
     ag_tensor *x = call->inputs[0], *copy = NULL;
     view_geometry source = {.shape = tensor_shape(x), .offset = x->offset}, result;
-    memcpy(source.strides, x->strides, sizeof source.strides);
+    memcpy(source.strides, x->strides, (size_t)x->ndim * sizeof *x->strides);
     bool is_possible = true;
     AG_TRY(call->op->view(call, &source, &result, &is_possible));
     if (!is_possible) {
@@ -69,7 +69,7 @@ static ag_status run_view(ag_call *call) {
             return call_fail(call, AG_E_SHAPE, "x", "a tensor whose layout allows the view", "reshape copies where it has to",
                              "scattered strides");
         AG_TRY(exec_contiguous(x, &copy));
-        memcpy(source.strides, copy->strides, sizeof source.strides);
+        memcpy(source.strides, copy->strides, (size_t)copy->ndim * sizeof *copy->strides);
         source.offset = copy->offset;
         is_possible = true;
         ag_status status = call->op->view(call, &source, &result, &is_possible);

@@ -3,8 +3,9 @@ local ag = require "argand"
 
 local M = {}
 
---- Bytes in tensors, small structs of the engine and nodes on the tape once all garbage is gone. Compiled traces hold the closures they were made for, and
--- so their tensors: flushed. Collected twice, since a finalizer may drop the last reference to more.
+--- Bytes in tensors, small structs of the engine (a tiny tensor is nothing else) and nodes on the tape once all garbage is
+-- gone. Compiled traces hold the closures they were made for, and so their tensors: flushed. Collected twice, since a finalizer
+-- may drop the last reference to more.
 function M.now()
   jit.flush()
   jit.flush() -- compiled traces hold the objects that they were recorded with

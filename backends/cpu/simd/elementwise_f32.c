@@ -6,6 +6,7 @@
 #define TYPE f32
 #define M(f) vm_##f
 #define NUMBER(v) ((float)(v))
+/* In the place of the functions of vmath.h, which do not reduce every x: see elementwise_names.h. */
 #define vm_sin(x) (is_far ? (float)vd_sin(x) : vm_sin(x))
 #define vm_cos(x) (is_far ? (float)vd_cos(x) : vm_cos(x))
 #define vm_tan(x) (is_far ? (float)vd_tan(x) : vm_tan(x))
