@@ -6,6 +6,7 @@ usage: argand script.lua [arguments]   run a script
        argand -e "code"                run a line of Lua
        argand                          a prompt; a script on standard input when that is no terminal
        argand info [--caps]            version, build, processor, threads, BLAS, devices; --caps: the capability matrix
+       argand help op                  what an op does, its arguments, where it runs
        argand bench [names]            speed of this machine, beside PyTorch where it is installed
        argand --version, argand --help]]
 
@@ -66,6 +67,8 @@ function M.main(args)
     return run(chunk, unpack(shift(args, 2)))
   elseif first == "info" then
     return run(require("argand.info").main, shift(args, 1))
+  elseif first == "help" then
+    return run(require("argand.help").main, shift(args, 1))
   elseif first == "bench" then
     return run(require("argand.bench").main, shift(args, 1))
   elseif first:sub(1, 1) == "-" then
