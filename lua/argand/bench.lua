@@ -1,9 +1,9 @@
 --- bench: `argand bench [names] [--quick] [--no-torch] [--json FILE]`: times the cases beside PyTorch, in one run.
 --
--- Samples alternate (ours, PyTorch's, ours, ...), so that what disturbs the machine disturbs both; the minimum of each is compared.
--- The machine's peak is measured first, in the same run and with the engine's own kernels, since a Lua loop reaches no vector unit:
--- floating point by matrix products that stay in the second-level cache (256^3, 512^3), bandwidth by scaling a tensor in place and by
--- a + b into c, whichever is faster, with tensors of 4 MiB (last-level cache) and of 128 MiB (memory).
+-- Samples alternate (ours, PyTorch's, ours, ...), so that what disturbs the machine disturbs both; the minimum of each is
+-- compared. The machine's peak is measured first, in the same run and with the engine's own kernels, since a Lua loop reaches
+-- no vector unit: floating point by matrix products that stay in the second-level cache (256^3, 512^3), bandwidth by scaling a
+-- tensor in place and by a + b into c, whichever is faster, with tensors of 4 MiB (last-level cache) and of 128 MiB (memory).
 local ag = require "argand"
 local core = require "argand.core"
 

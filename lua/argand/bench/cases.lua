@@ -1,8 +1,8 @@
 --- cases: what `argand bench` times. The peer script has the same cases under the same names.
 --
--- make() prepares a case and returns run(n), which does it n times. `flops` and `bytes` are what one run has to do at least: each
--- operand read once, each result written once. `bar` is the time allowed over PyTorch 1.13's. `place` tells which bandwidth limits
--- the case: "cache" (its operands fit the last-level cache) or "memory".
+-- make() prepares a case and returns run(n), which does it n times. `flops` and `bytes` are what one run has to do at least:
+-- each operand read once, each result written once. `bar` is the time allowed over PyTorch 1.13's. `place` tells which
+-- bandwidth limits the case: "cache" (its operands fit the last-level cache) or "memory".
 local ag = require "argand"
 
 local MI = 2 ^ 20
