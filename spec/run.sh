@@ -107,7 +107,7 @@ run_luacheck() {
     check_status=$?
     grep -vE '^Checking .* OK$|^$' "$scratch/luacheck"
     num_passed=$(grep -cE '^Checking .* OK$' "$scratch/luacheck")
-    num_failed=$(grep -cE '^Checking .*(warning|error)' "$scratch/luacheck")
+    num_failed=$(grep -cE '^Checking .* [0-9]+ (warning|error)s?' "$scratch/luacheck")
     if [ "$check_status" -ne 0 ] && [ "$num_failed" -eq 0 ]; then num_failed=1; fi
     echo "$num_passed passed, $num_failed failed"
 }

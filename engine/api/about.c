@@ -109,7 +109,7 @@ ag_status ag_npy_save(const char *path, ag_tensor *tensor) { return npy_write(pa
 const char *ag_version(void) { return AG_VERSION; }
 const char *ag_build_info(void) { return ARGAND_BUILD_INFO; }
 const char *ag_cpu_info(void) {
-    static _Thread_local char text[160];
+    static char text[160]; /* filled with the same words by whoever asks */
     snprintf(text, sizeof text, "%s, %d processors, %s kernels", cpu_model(), cpu_count(), cpu_isa_name(cpu_detect()));
     return text;
 }

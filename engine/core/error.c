@@ -1,11 +1,39 @@
-/* error.c: this thread's error record. Nothing here allocates, so running out of memory can be told. */
+/* error.c: this thread's error record. It is made at the thread's first failure and stays, so that running out of memory can be
+ * told; a thread that gets none even then writes to one that all such threads share.
+ */
 #include "core/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
-static _Thread_local ag_error record;
+#include "platform/hot_thread_local.h"
+
+static HOT_THREAD_LOCAL ag_error *own_record;
+static ag_error shared_record;
+static once_flag is_prepared = ONCE_FLAG_INIT;
+static tss_t thread_end;
+
+static void leave(void *context) {
+    own_record = NULL;
+    free(context);
+}
+
+static void prepare(void) { tss_create(&thread_end, leave); }
+
+/* Not through memory.h: the record is no block of the engine's that a test could count or make fail. */
+static ag_error *make_record(void) {
+    call_once(&is_prepared, prepare);
+    ag_error *made = calloc(1, sizeof *made);
+    if (!made) return &shared_record;
+    own_record = made;
+    tss_set(thread_end, made);
+    return made;
+}
+
+ag_error *error_record(void) { return own_record ? own_record : make_record(); }
 
 static void copy_text(char *dst, size_t len, const char *text) { snprintf(dst, len, "%s", text ? text : ""); }
 
@@ -65,7 +93,7 @@ ag_status error_set(ag_status code, const char *op, const char *arg, const char 
         drop_nan_sign(error.got);
     }
     compose_message(&error);
-    record = error;
+    *error_record() = error;
     return code;
 }
 
@@ -93,15 +121,15 @@ ag_status error_memory(const char *op, size_t size_bytes) {
 }
 
 void error_name_op(const char *op) {
-    if (record.op[0] || !op) return;
-    copy_text(record.op, sizeof record.op, op);
-    compose_message(&record);
+    ag_error *record = error_record();
+    if (record->op[0] || !op) return;
+    copy_text(record->op, sizeof record->op, op);
+    compose_message(record);
 }
 
 void error_rename_op(const char *op, bool keeps_arg) {
-    copy_text(record.op, sizeof record.op, op);
-    if (!keeps_arg) record.arg[0] = '\0';
-    compose_message(&record);
+    ag_error *record = error_record();
+    copy_text(record->op, sizeof record->op, op);
+    if (!keeps_arg) record->arg[0] = '\0';
+    compose_message(record);
 }
-
-ag_error *error_record(void) { return &record; }

@@ -2,6 +2,7 @@
 local ffi = require "ffi"
 local core = require "argand.core"
 local progress = require "argand.progress"
+local terminal = require "support.terminal"
 
 ffi.cdef "int getpid(void);"
 
@@ -131,6 +132,7 @@ describe("progress", function()
   end
 
   it("draws on a real terminal, with whole lines above the bar", function()
+    if not terminal.is_available() then return pending "needs a pseudo-terminal" end
     local code = [[for i in require('argand.progress')(3, {label = 'go'}) do if i == 2 then print('between') end end]]
     local text = on_terminal(code)
     assert.is_truthy(text:find("\rgo  33% [" .. ("="):rep(10) .. (" "):rep(20) .. "] 1/3  ", 1, true), text)
@@ -139,6 +141,7 @@ describe("progress", function()
   end)
 
   it("makes room for the error that ends its loop", function()
+    if not terminal.is_available() then return pending "needs a pseudo-terminal" end
     local text = on_terminal "for i in require('argand.progress')(3) do if i == 2 then error('boo') end end"
     assert.is_truthy(text:find("1/3 [^\r]*\27%[K\r\27%[Kargand: [^\r]*boo"), text)
   end)

@@ -51,6 +51,13 @@ function M.open(args)
   return setmetatable({pid = pid, fd = master[0], text = "", from = 1, buffer = ffi.new("char[?]", CHUNK_BYTES)}, Terminal)
 end
 
+--- Whether this system gives pseudo-terminals (a bare chroot without /dev/pts does not).
+function M.is_available()
+  local ok, t = pcall(M.open, {"/bin/true"})
+  if ok then t:close() end
+  return ok
+end
+
 function Terminal:send(text)
   assert(ffi.C.write(self.fd, text, #text) == #text)
 end
