@@ -122,8 +122,21 @@ local function write_script()
   file:close()
 end
 
--- Three Ctrl-C in one process, each within the limit.
-local function check_loop(name, is_compiled, counts)
+-- A machine that runs something else may hold us up: the limit is for the best of a few attempts. Everything else holds in
+-- each of them.
+local ATTEMPTS = 5
+local function within_limit(name, attempt)
+  local best = math.huge
+  for _ = 1, ATTEMPTS do
+    best = math.min(best, attempt())
+    if best < LIMIT_S then return end
+  end
+  error(("%s: Lua had its error after %.0f ms at best"):format(name, best * 1000), 2)
+end
+
+-- Three Ctrl-C in one process; returns the longest time until Lua had its error.
+local function interrupt_loop(name, is_compiled, counts)
+  local longest = 0
   local t = terminal.open {terminal.this_command(), path, name, is_compiled and "compiled" or "direct"}
   if is_compiled then assert.equal("yes", t:expect "traces (%a+)") end
   for k = 1, 3 do
@@ -134,10 +147,15 @@ local function check_loop(name, is_compiled, counts)
     assert.equal("false", ok)
     assert.equal("interrupted", code)
     if counts then assert.equal("true", counted) end
-    assert.is_true(t.waited < LIMIT_S, ("%s: Lua had its error after %.0f ms"):format(name, t.waited * 1000))
+    longest = math.max(longest, t.waited)
   end
   t:expect "sum 3"
   assert.equal(0, t:close())
+  return longest
+end
+
+local function check_loop(name, is_compiled, counts)
+  within_limit(name, function() return interrupt_loop(name, is_compiled, counts) end)
 end
 
 describe("Ctrl-C in a script", function()
@@ -246,12 +264,14 @@ describe("the prompt", function()
     for k = 1, 3 do
       for _, input in ipairs {"while true do x = x + 1 end", "while true do ag.ones(9, 9):matmul(ag.ones(9, 9)) end",
         "ag.sleep(60)"} do
-        t:send(input .. "\n")
-        t:expect(input:sub(1, 5) .. "[^\n]*\n")
-        t:drain(0.1)
-        t:send(terminal.CTRL_C)
-        t:expect "interrupted\r\n> "
-        assert.is_true(t.waited < LIMIT_S, ("%s: %.0f ms"):format(input, t.waited * 1000))
+        within_limit(input, function()
+          t:send(input .. "\n")
+          t:expect(input:sub(1, 5) .. "[^\n]*\n")
+          t:drain(0.1)
+          t:send(terminal.CTRL_C)
+          t:expect "interrupted\r\n> "
+          return t.waited
+        end)
       end
       t:send(("x > %d\n"):format(k))
       t:expect "\ntrue\r\n> "
