@@ -63,7 +63,7 @@ end
 function loops.no_condition() local i = 0; while true do i = i + 1 end end
 function loops.empty() state.count = state.count + 1; repeat until false end
 function loops.matmul()
-  local a = ag.rand(600, 600)
+  local a = ag.rand(200, 200)
   while true do local b = a:matmul(a); state.count = state.count + 1 end
 end
 function loops.one_long_matmul()
