@@ -3,6 +3,7 @@
  * All totals of a result are kept side by side, in double for floats and in 64 wrapping bits for ints and bool, and written
  * at the end: so half precision is rounded once, however many terms an element has.
  */
+#include <math.h>
 #include <string.h>
 
 #include "core/error.h"
@@ -99,6 +100,8 @@ ag_status reference_index_add(ag_call *call) {
     struct totals t;
     int dim = call_dim(call, "dim", attrs->dim, x->ndim);
     if (dim < 0) return AG_E_INDEX;
+    if (!dtype_is_float((ag_dtype)x->dtype) && !(attrs->alpha == floor(attrs->alpha) && fabs(attrs->alpha) < 0x1p63))
+        return call_fail(call, AG_E_VALUE, "alpha", "a whole number for int tensors", NULL, "%g", attrs->alpha);
     AG_TRY(totals_new(call, x, &t));
     shape s = tensor_shape(source);
     struct walk w = {.status = AG_OK};

@@ -84,7 +84,7 @@ ag_status reference_roll(ag_call *call) {
     const int64_t *shifts = call_ints(call, attrs->shifts);
     int num_dims = attrs->dims.len < 0 ? 1 : attrs->dims.len;
     if (attrs->shifts.len != num_dims)
-        return call_fail(call, AG_E_VALUE, "shifts", attrs->dims.len < 0 ? "one shift, or dims" : "one shift a dim", NULL,
+        return call_fail(call, AG_E_ARGUMENT, "shifts", attrs->dims.len < 0 ? "one shift, or dims" : "one shift a dim", NULL,
                          "%d for %d dims", attrs->shifts.len < 0 ? 0 : attrs->shifts.len, num_dims);
     if (attrs->dims.len < 0) return roll_flat(call, shifts[0]);
     int64_t shift_of[AG_MAX_NDIM] = {0};

@@ -2,6 +2,7 @@
  * them. */
 #include <stdio.h>
 #include <string.h>
+#include <threads.h>
 
 #include "backend/backend.h"
 #include "core/dtype.h"
@@ -104,14 +105,25 @@ void ag_interrupt_clear(void) { interrupt_clear(); }
 
 ag_status ag_npy_load(const char *path, ag_tensor **out) { return npy_read(path, NULL, out); }
 ag_status ag_idx_load(const char *path, ag_tensor **out) { return idx_read(path, NULL, out); }
-ag_status ag_npy_save(const char *path, ag_tensor *tensor) { return npy_write(path, tensor); }
+ag_status ag_npy_save(const char *path, ag_tensor *tensor) {
+    if (!tensor->storage->device->is_host)
+        return error_set(AG_E_DEVICE, "npy_save", "tensor", "a tensor in host memory", "t:to(\"cpu\")", "%s",
+                         tensor->storage->device->name);
+    return npy_write(path, tensor);
+}
 
 const char *ag_version(void) { return AG_VERSION; }
 const char *ag_build_info(void) { return ARGAND_BUILD_INFO; }
+static char cpu_text[160];
+
+static void describe_cpu(void) {
+    snprintf(cpu_text, sizeof cpu_text, "%s, %d processors, %s kernels", cpu_model(), cpu_count(), cpu_isa_name(cpu_detect()));
+}
+
 const char *ag_cpu_info(void) {
-    static char text[160]; /* filled with the same words by whoever asks */
-    snprintf(text, sizeof text, "%s, %d processors, %s kernels", cpu_model(), cpu_count(), cpu_isa_name(cpu_detect()));
-    return text;
+    static once_flag is_described = ONCE_FLAG_INIT;
+    call_once(&is_described, describe_cpu);
+    return cpu_text;
 }
 const char *ag_blas_info(void) {
     return registry_default()->backend->blas_info ? registry_default()->backend->blas_info() : "none";

@@ -223,16 +223,20 @@ ag_status ag_op_call(const ag_op *op, const ag_arg *args, int num_args, const ag
     return status;
 }
 
+bool ag_op_has_inplace(const ag_op *op) {
+    return op->num_inputs > 0 && op->params[0].type != PARAM_TENSOR_LIST && op->num_outputs == 1 && !(op->flags & OP_IS_VIEW);
+}
+
 ag_status ag_op_call_inplace(const ag_op *op, const ag_arg *args, int num_args, const ag_call_options *options,
                              ag_tensor **out) {
     build b;
     ag_status status = build_call(&b, op, args, num_args, options);
     if (status == AG_OK) {
-        if (op->num_inputs == 0 || op->params[0].type == PARAM_TENSOR_LIST || op->num_outputs != 1 || (op->flags & OP_IS_VIEW))
+        if (ag_op_has_inplace(op))
+            status = tape_run_inplace(&b.call, out);
+        else
             status =
                 call_fail(&b.call, AG_E_UNSUPPORTED, NULL, "an op with one computed result", NULL, "%s in place", op->name);
-        else
-            status = tape_run_inplace(&b.call, out);
     }
     end_build(&b);
     if (status != AG_OK) error_name_op(op->name);

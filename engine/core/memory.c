@@ -98,8 +98,9 @@ static int64_t add(_Atomic int64_t *number, int64_t amount) {
     return sum;
 }
 
-static void add_live(int64_t size) {
-    int64_t live = add(&cache.live_bytes, size);
+/* note_peak is called once a block is really there. */
+static void note_peak(void) {
+    int64_t live = get(&cache.live_bytes);
     if (live > get(&cache.peak_bytes)) atomic_store_explicit(&cache.peak_bytes, live, memory_order_relaxed);
 }
 
@@ -207,7 +208,8 @@ static void *take_block(int class, size_t size) {
         }
         void *block = pop_block(class, size);
         bool has_room = block || bytes <= limit - live - get(&cache.cached_bytes);
-        if (has_room) add_live(bytes); /* reserved before the system is asked, so that two threads cannot both pass the limit */
+        if (has_room) add(&cache.live_bytes, bytes); /* reserved before the system is asked, so that two threads cannot both pass the limit */
+        if (block) note_peak();
         lock_release(&cache.lock);
         if (block) return block;
         if (!has_room) {
@@ -215,11 +217,11 @@ static void *take_block(int class, size_t size) {
             continue;
         }
         block = system_alloc(size);
-        if (block) return block;
         lock_acquire(&cache.lock);
-        add(&cache.live_bytes, -bytes);
+        if (block) note_peak();
+        else add(&cache.live_bytes, -bytes);
         lock_release(&cache.lock);
-        return NULL;
+        return block;
     }
 }
 
@@ -254,7 +256,10 @@ void *memory_alloc(size_t size_bytes) {
     if (!is_failing) {
         cache.classes[class].last_use = number;
         if ((int64_t)size <= get(&cache.limit_bytes) - get(&cache.live_bytes)) block = pop_block(class, size);
-        if (block) add_live((int64_t)size);
+        if (block) {
+            add(&cache.live_bytes, (int64_t)size);
+            note_peak();
+        }
     }
     lock_release(&cache.lock);
     if (block || is_failing) return block;

@@ -143,6 +143,7 @@ ag_status decompose_cross_entropy_rows(expr *e, ag_call *call) {
     ag_tensor *x = decompose_input(e, call, 0), *weight = decompose_input(e, call, 2);
     struct labels labels = labels_of(e, call, call->inputs[1], attrs->ignore_index, NULL, classes);
     ag_tensor *lse = ex_reduce(e, OP_logsumexp, x, &dim, 1, false);
+    lse = ex_where(e, ex_unary(e, OP_isinf, lse), ex_scalar(e, NAN, lse), lse); /* no distribution, as log_softmax has it */
     ag_tensor *row_weight = row_weights(e, weight, &labels, x);
     ag_tensor *loss = ex_mul(e, row_weight, ex_sub(e, lse, pick(e, x, &labels)));
     if (smoothing != 0) {

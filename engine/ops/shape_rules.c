@@ -130,7 +130,12 @@ ag_status shape_rule_arange(ag_call *call) {
     return vector_shape(call, "stop", count > 0 ? (int64_t)count : 0);
 }
 
-ag_status shape_rule_linspace(ag_call *call) { return vector_shape(call, "count", CALL_ATTRS(call, attrs_linspace)->count); }
+ag_status shape_rule_linspace(ag_call *call) {
+    const struct attrs_linspace *attrs = CALL_ATTRS(call, attrs_linspace);
+    if (!isfinite(attrs->start) || !isfinite(attrs->stop))
+        return call_fail(call, AG_E_VALUE, "start", "finite numbers", NULL, "start %g, stop %g", attrs->start, attrs->stop);
+    return vector_shape(call, "count", attrs->count);
+}
 
 ag_status shape_rule_randperm(ag_call *call) { return vector_shape(call, "n", CALL_ATTRS(call, attrs_randperm)->n); }
 

@@ -46,6 +46,7 @@ Context.__index = Context
 
 --- Keeps tensors for backward, which finds them as ctx.saved; they are freed once backward is through with them. Results
 -- of the function belong here too, not in other fields of ctx: there they would hold the graph that holds ctx.
+---@param ... argand.Tensor
 function Context:save(...)
   local saved, count = pack(...)
   self._num_saved = count
@@ -122,6 +123,8 @@ end
 -- again: numbers from the default generator are replayed, other outside state is not. Tensors that fn uses without
 -- getting them as arguments (parameters) receive their gradients as usual.
 ---@param fn function
+---@param ... any its arguments
+---@return any ... what fn returns
 local function checkpoint(fn, ...)
   if type(fn) ~= "function" then core.raise("argument", "checkpoint", "fn: expected a function, got " .. type(fn)) end
   if not core.is_grad_enabled() then return fn(...) end
@@ -163,6 +166,8 @@ local function checkpoint(fn, ...)
   return unpack(results, 1, num_results)
 end
 
+--- Adds these functions to the module.
+---@param ag table
 function M.install(ag)
   ag.Function = Function
   ag.checkpoint = checkpoint

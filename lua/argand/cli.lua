@@ -3,10 +3,11 @@ local M = {}
 
 local usage = [[
 usage: argand script.lua [arguments]   run a script
-       argand -e "code"                run a line of Lua
+       argand -e "code" [arguments]    run a line of Lua; `ag` is the module
        argand                          a prompt; a script on standard input when that is no terminal
        argand info [--caps]            version, build, processor, threads, BLAS, devices; --caps: the capability matrix
-       argand help op                  what an op does, its arguments, where it runs
+       argand help [ops]               what ops do, their arguments, where they run; without names the list of all
+       argand help --luacats           declarations of all ops and functions, for editors
        argand bench [names]            speed of this machine, beside PyTorch where it is installed
        argand --version, argand --help]]
 
@@ -33,6 +34,16 @@ local function run(chunk, ...)
   return interrupted and 130 or 1
 end
 
+-- Runs a command of ours; what it refuses is an argument, so no line of Lua is to blame.
+local function run_command(name, args)
+  return run(function()
+    local ok, err = xpcall(require("argand." .. name).main, traceback, args)
+    if ok then return end
+    if type(err) == "table" and err.code ~= "interrupted" then err.where, err.traceback = nil, nil end
+    error(err, 0)
+  end)
+end
+
 local function run_script(path, args)
   local chunk, err = loadfile(path)
   if not chunk then return report(err) end
@@ -45,6 +56,9 @@ local function shift(args, first)
   return rest
 end
 
+--- Does what the command line says; the exit code is 0, 1 after an error, 2 for an unknown option, 130 after Ctrl-C.
+---@param args string[]
+---@return integer
 function M.main(args)
   local first = args[1]
   if first == nil then
@@ -65,12 +79,8 @@ function M.main(args)
     local chunk, err = loadstring(env_names .. args[2], "=(command line)")
     if not chunk then return report(err) end
     return run(chunk, unpack(shift(args, 2)))
-  elseif first == "info" then
-    return run(require("argand.info").main, shift(args, 1))
-  elseif first == "help" then
-    return run(require("argand.help").main, shift(args, 1))
-  elseif first == "bench" then
-    return run(require("argand.bench").main, shift(args, 1))
+  elseif first == "info" or first == "help" or first == "bench" then
+    return run_command(first, shift(args, 1))
   elseif first:sub(1, 1) == "-" then
     io.stderr:write("argand: unknown option ", first, "\n", usage, "\n")
     return 2

@@ -135,6 +135,8 @@ end
 
 --- einsum(equation, a, b, ...): each letter names a dim; letters missing on the right are summed.
 ---@param equation string for instance "bij,bjk->bik"
+---@param ... argand.Tensor
+---@return argand.Tensor
 function M.einsum(equation, ...)
   local operands, count = {...}, select("#", ...)
   if type(equation) ~= "string" then

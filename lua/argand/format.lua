@@ -223,10 +223,17 @@ local function elements_text(tensor, shape, width)
   end, width)
 end
 
+local function require_tensor(value)
+  if not core.is_tensor(value) then
+    core.raise("argument", "format", "tensor: expected a tensor, got " .. type(value))
+  end
+end
+
 --- Returns a tensor's type and shape in one word, e.g. "f32[2, 3]".
----@param tensor userdata
+---@param tensor argand.Tensor
 ---@return string
 function M.summary(tensor)
+  require_tensor(tensor)
   return ("%s[%s]"):format(tensor.dtype, table.concat(tensor:shape(), ", "))
 end
 
@@ -238,11 +245,15 @@ local function footer(tensor)
 end
 
 --- Returns the elements (edges only when there are many) and a line with dtype, shape and device.
----@param tensor userdata
+---@param tensor argand.Tensor
 ---@param width? integer columns, default those of the terminal
 ---@return string
 function M.tensor(tensor, width)
+  require_tensor(tensor)
   width = width or core.term_width() or 80
+  if type(width) ~= "number" then
+    core.raise("argument", "format", "width: expected a number of columns, got " .. type(width))
+  end
   return elements_text(tensor, tensor:shape(), width) .. "\n" .. footer(tensor)
 end
 

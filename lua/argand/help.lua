@@ -1,5 +1,6 @@
 --- help: what an op does, its parameters, where it runs; all of it from the engine's op table.
 local core = require "argand.core"
+local options = require "argand.options"
 
 local M = {}
 
@@ -16,8 +17,10 @@ local TYPES = {
 -- The engine counts from 0; what is a place among dims or positions is shown from 1 on, as Lua code writes it.
 local IS_PLACE = { dim = true, position = true }
 
--- "name?: type = default" of each parameter, from the signature's text.
-local function defaults_of(signature)
+--- The defaults in a signature, "op(name: type = default, ...)", by the parameter's name, as Lua code writes them.
+---@param signature string
+---@return table<string, string>
+function M.defaults_of(signature)
   local defaults = {}
   local inside = signature:match("%((.*)%)") or ""
   for part in inside:gmatch("[^,]+") do
@@ -30,7 +33,7 @@ local function defaults_of(signature)
   return defaults
 end
 
--- The signature with its defaults as Lua code writes them.
+-- The signature as Lua code would write it.
 local function lua_signature(info, defaults)
   local parts = {}
   for i, param in ipairs(info.params) do
@@ -60,9 +63,12 @@ end
 ---@param name string
 ---@return string|nil
 function M.text(name)
+  if type(name) ~= "string" then
+    core.raise("argument", "help", "name: expected the name of an op, got " .. type(name))
+  end
   local info = core.op_info((name:gsub("^ag%.", ""):gsub("_$", "")))
   if not info or info.hidden then return nil end
-  local defaults = defaults_of(info.signature)
+  local defaults = M.defaults_of(info.signature)
   local lines = { lua_signature(info, defaults), "  " .. info.doc }
   if #info.params > 0 then lines[#lines + 1] = "parameters" end
   for _, param in ipairs(info.params) do
@@ -77,16 +83,26 @@ function M.text(name)
   return table.concat(lines, "\n")
 end
 
---- `argand help NAME...`: prints the help on each op; without names the list of all.
+--- `argand help NAME...`: prints the help on each op; without names the list of all; with --luacats the declarations for
+--- editors. Raises for an unknown name.
 ---@param args string[]
 function M.main(args)
-  if #args == 0 then
+  if args[1] == "--luacats" then
+    io.write(require("argand.stubs").text())
+    return
+  elseif #args == 0 then
     local names = core.op_names()
     table.sort(names)
     for _, name in ipairs(names) do print(("%-24s %s"):format(name, core.op_info(name).doc)) end
   end
   for _, name in ipairs(args) do
-    print(M.text(name) or core.raise("argument", "help", "there is no op \"" .. name .. "\"", "argand help lists all"))
+    local text = M.text(name)
+    if not text then
+      local near = options.nearest(name, core.op_names())
+      core.raise("argument", "help", "there is no op \"" .. name .. "\"",
+        (near and "did you mean \"" .. near .. "\"? " or "") .. "`argand help` lists all")
+    end
+    print(text)
   end
 end
 

@@ -62,6 +62,7 @@ local function rate_text(rate)
   return ("%.1f s each"):format(1 / rate)
 end
 
+--- Starts the clock.
 ---@param opts? {total: integer, label: string, quiet: boolean} quiet shows nothing, for ranks but the first
 function Progress:init(opts)
   local known = { total = options.optional.number, label = "", quiet = false }
@@ -73,6 +74,8 @@ function Progress:init(opts)
   self.shown_at = self.is_terminal and -math.huge or self.started
 end
 
+--- Returns the line as it would be shown now.
+---@return string
 function Progress:text()
   local elapsed = core.now() - self.started
   local rate = elapsed > 0 and self.done / elapsed or 0
@@ -93,6 +96,7 @@ function Progress:text()
     rate_text(rate), left, note)
 end
 
+--- Shows the line now, whenever it was shown last.
 function Progress:draw()
   local text = self:text()
   self.drawn = self.done
@@ -137,8 +141,14 @@ end
 
 local M = { Progress = Progress, clear_line = clear_line }
 
--- Loop over an iterator function, or over 1..n for a number n.
+--- Loops over an iterator function, or over 1..n for a number n.
+---@param source integer|fun(): ...
+---@param opts? {total: integer, label: string, quiet: boolean} total of a number is that number
+---@return fun(): ... iterator, argand.Progress bar
 local function iterate(source, opts)
+  if opts ~= nil and type(opts) ~= "table" then
+    core.raise("option", "progress", "options: expected a table, got " .. type(opts))
+  end
   if type(source) == "number" then
     local last, position = source, 0
     opts = opts or {}

@@ -16,6 +16,7 @@ local pointer_owners = setmetatable({}, {__mode = "k"})
 --- A typed FFI pointer to the first of t:numel() contiguous elements, 0-based. f16 and bf16 come as their bits.
 -- It stays valid until it is collected itself, or t:free() is called; what is computed from it does not keep the tensor.
 -- Writes through it are not seen by autodiff.
+---@param t argand.Tensor
 ---@return ffi.cdata*
 local function data(t)
   local address = core.address(t)
@@ -43,9 +44,10 @@ local function dim_of(t, dim, op)
 end
 
 --- Parts of `size` positions along dim (the last may be shorter), or parts of the sizes listed.
+---@param t argand.Tensor
 ---@param size integer|integer[]
 ---@param dim? integer default 1
----@return table parts views
+---@return argand.Tensor[] parts views
 local function split(t, size, dim)
   dim = dim_of(t, dim or 1, "split")
   local total, parts, start = t:size(dim), {}, 1
@@ -73,7 +75,11 @@ local function split(t, size, dim)
   return parts
 end
 
---- `count` parts along dim, as equal as may be.
+--- At most `count` parts of one size along dim; the last may be shorter.
+---@param t argand.Tensor
+---@param count integer
+---@param dim? integer default 1
+---@return argand.Tensor[] parts views
 local function chunk(t, count, dim)
   dim = dim_of(t, dim or 1, "chunk")
   if not is_whole(count, 1) then
@@ -83,6 +89,9 @@ local function chunk(t, count, dim)
 end
 
 --- The slices along dim, which goes away.
+---@param t argand.Tensor
+---@param dim? integer default 1
+---@return argand.Tensor[] parts views
 local function unbind(t, dim)
   dim = dim_of(t, dim or 1, "unbind")
   local parts = {}
@@ -101,7 +110,7 @@ local function extreme(all, along, pair)
   end
 end
 
--- True when shapes are equal.
+-- Whether the shapes are equal.
 local function check_pair(a, b, op)
   check_tensor(a, op, "self")
   check_tensor(b, op, "other")
@@ -112,6 +121,8 @@ local function check_pair(a, b, op)
 end
 
 --- True when shape, dtype and every value are the same.
+---@param a argand.Tensor
+---@param b argand.Tensor
 ---@return boolean
 local function equal(a, b)
   if not check_pair(a, b, "equal") or a.dtype ~= b.dtype then return false end
@@ -119,6 +130,9 @@ local function equal(a, b)
 end
 
 --- True when |a - b| <= atol + rtol * |b| everywhere; NaN equals NaN with equal_nan.
+---@param a argand.Tensor
+---@param b argand.Tensor
+---@param options? argand.AllcloseOptions
 ---@return boolean
 local function allclose(a, b, options)
   options = options_of.read("allclose", options, {rtol = 1e-5, atol = 1e-8, equal_nan = false})
@@ -132,13 +146,23 @@ local function allclose(a, b, options)
   end)
 end
 
+--- Copies source, broadcast and converted, into t.
+---@param t argand.Tensor
+---@param source argand.Tensor
+---@return argand.Tensor t
 local function copy_(t, source)
+  check_tensor(t, "copy_", "self")
   check_tensor(source, "copy_", "source")
   t[{}] = source:to(t.device)
   return t
 end
 
+--- Sets every element.
+---@param t argand.Tensor
+---@param value number|boolean
+---@return argand.Tensor t
 local function fill_(t, value)
+  check_tensor(t, "fill_", "self")
   if type(value) ~= "number" and type(value) ~= "boolean" then
     core.raise("argument", "fill_", "value: expected a number, got " .. type(value))
   end
@@ -147,10 +171,17 @@ local function fill_(t, value)
 end
 
 --- How an op would run on this tensor: "native" or "composed", or false and the reason.
+---@param t argand.Tensor
+---@param op string
+---@return string|false word, string? reason
 local function supports(t, op)
+  check_tensor(t, "supports", "self")
   return core.supports(op, t.dtype, t.device)
 end
 
+--- Adds these functions to the module, and to the methods of tensors.
+---@param ag table
+---@param methods table<string, function>
 function M.install(ag, methods)
   local shared = {
     split = split, chunk = chunk, unbind = unbind, equal = equal, allclose = allclose,
@@ -165,16 +196,23 @@ function M.install(ag, methods)
   methods.fill_ = fill_
   methods.zero_ = function(t) return fill_(t, 0) end
   methods.supports = supports
-  methods.t = function(t) return t:transpose() end
+  methods.t = function(t)
+    check_tensor(t, "t", "self")
+    return t:transpose()
+  end
   methods["repeat"] = methods.tile
   ag.einsum = require("argand.einsum").einsum
 
   --- `ag.supports{op = , dtype = , device = }`: how an op would run, or false and the reason.
+  ---@param query {op: string, dtype?: argand.Dtype, device?: string}
+  ---@return string|false word, string? reason
   ag.supports = function(query)
     local read = options_of.read("supports", query, {op = options_of.optional.string, dtype = "f32", device = "cpu"})
     if not read.op then core.raise("argument", "supports", "op: expected the name of an op, got nothing") end
     return core.supports(read.op, read.dtype, read.device)
   end
+  --- The names of the devices there are; the first is the default.
+  ---@return string[]
   ag.devices = function()
     local names = {}
     for i, device in ipairs(core.device_list()) do names[i] = device.name end

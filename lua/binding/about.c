@@ -1,4 +1,5 @@
 /* about.c: what the engine is and can: ops, devices, threads, random state, files, interrupts. */
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -130,7 +131,7 @@ static int core_now(lua_State *L) {
 }
 
 static int core_isatty(lua_State *L) {
-    lua_pushboolean(L, isatty((int)luaL_checkinteger(L, 1)));
+    lua_pushboolean(L, isatty((int)binding_whole(L, BINDING(L), 1, "isatty", "fd", 0, INT_MAX)));
     return 1;
 }
 
@@ -297,5 +298,7 @@ void about_register(lua_State *L, binding *b, int module) {
     binding_function(L, b, methods, "set_state", generator_set_state);
     lua_setfield(L, metatable, "__index");
     binding_function(L, b, metatable, "__gc", generator_gc);
+    lua_pushstring(L, "generator");
+    lua_setfield(L, metatable, "__metatable");
     b->generator_metatable_ref = luaL_ref(L, LUA_REGISTRYINDEX);
 }

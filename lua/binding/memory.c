@@ -184,12 +184,18 @@ static int core_memory_reset_peak(lua_State *L) {
 }
 
 static int core_set_memory_limit(lua_State *L) {
-    ag_memory_set_limit((int64_t)luaL_checknumber(L, 1));
+    binding *b = BINDING(L);
+    double bytes = lua_tonumber(L, 1);
+    if (lua_type(L, 1) != LUA_TNUMBER)
+        return binding_fail(L, b, AG_E_ARGUMENT, "set_memory_limit", "bytes", "expected a number, got %s", luaL_typename(L, 1));
+    if (!(bytes >= 0)) return binding_fail(L, b, AG_E_VALUE, "set_memory_limit", "bytes", "expected 0 or more, got %.14g", bytes);
+    ag_memory_set_limit(bytes < 0x1p62 ? (int64_t)bytes : 0);
     return 0;
 }
 
 static int core_memory_fail_after(lua_State *L) {
-    lua_pushnumber(L, (double)ag_memory_fail_after((int64_t)luaL_checknumber(L, 1)));
+    double n = binding_whole(L, BINDING(L), 1, "memory_fail_after", "n", 0, 0x1p53);
+    lua_pushnumber(L, (double)ag_memory_fail_after((int64_t)n));
     return 1;
 }
 

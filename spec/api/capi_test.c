@@ -110,6 +110,7 @@ static void ops(void) {
     CHECK(ag_op_find("nothing") == NULL && ag_op_at(-1) == NULL && ag_op_at(ag_op_count()) == NULL);
     for (int i = 0; i < ag_op_count(); i++) CHECK(ag_op_find(ag_op_name(ag_op_at(i))) == ag_op_at(i) && ag_op_output_count(ag_op_at(i)) <= AG_MAX_OUTPUTS);
     CHECK(strstr(ag_op_signature(add), "add(") && ag_op_doc(add)[0] && !ag_op_is_hidden(add) && ag_op_is_differentiable(add));
+    CHECK(ag_op_has_inplace(add) && !ag_op_has_inplace(ag_op_find("reshape")) && !ag_op_has_inplace(ag_op_find("sort")));
     CHECK(ag_op_is_hidden(ag_op_find("adam_step")) && !ag_op_is_differentiable(ag_op_find("argmax")));
     CHECK(ag_op_param_count(sum) == 3 && !strcmp(ag_op_param_name(sum, 1), "dims") && !strcmp(ag_op_param_type(sum, 1), "dims"));
     CHECK(ag_op_param_is_optional(sum, 1) && !ag_op_param_is_optional(sum, 0));

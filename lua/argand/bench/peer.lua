@@ -42,6 +42,9 @@ function M.open()
 end
 
 --- Seconds that `count` runs of a case take with `threads` threads; nil for a case that the peer has not.
+---@param name string
+---@param count integer
+---@param threads integer
 ---@return number|nil
 function M:time(name, count, threads)
   self.commands:write(("%d\t%d\t%s\n"):format(threads, count, name))
@@ -51,6 +54,7 @@ function M:time(name, count, threads)
   return tonumber(answer)
 end
 
+--- Ends the process.
 function M:close()
   self.commands:close()
   self.answers:close()

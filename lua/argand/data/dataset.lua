@@ -25,7 +25,8 @@ end
 ---@param value any
 function M.require_dataset(owner, value)
   local is_object = type(value) == "table" or (type(value) == "userdata" and not core.is_tensor(value))
-  if not is_object or type(value.get) ~= "function" then
+  local has_get, get = pcall(function() return value.get end) -- a userdata may have no fields
+  if not is_object or not has_get or type(get) ~= "function" then
     local got = core.is_tensor(value) and "a tensor" or "a " .. type(value)
     core.raise("argument", owner, "dataset: expected an object with get(i) and a length, got " .. got,
       "wrap tensors: data.TensorDataset{x, y}")
@@ -41,11 +42,11 @@ end
 -- ---- tensors ----
 
 ---@class argand.data.TensorDataset
----@field tensors userdata[] all with the samples along dim 1
+---@field tensors argand.Tensor[] all with the samples along dim 1
 local TensorDataset = class "TensorDataset"
 
 --- Takes a list of tensors of one length; sample i is position i of each.
----@param tensors userdata[]
+---@param tensors argand.Tensor[]
 function TensorDataset:init(tensors)
   if type(tensors) ~= "table" or #tensors == 0 then
     core.raise("argument", "TensorDataset", "tensors: expected a list of tensors, got "
@@ -83,7 +84,7 @@ function TensorDataset:get(index)
 end
 
 --- Returns the samples at the positions given, stacked along dim 1.
----@param indices userdata i64 [n]
+---@param indices argand.Tensor i64 [n]
 function TensorDataset:select(indices)
   return map_tensors(self.tensors, function(tensor) return tensor:index_select(1, indices) end)
 end
@@ -107,12 +108,12 @@ end
 
 ---@class argand.data.Subset
 ---@field dataset table|userdata
----@field indices userdata i64 [n]
+---@field indices argand.Tensor i64 [n]
 local Subset = class "Subset"
 
 --- The samples of a dataset at the positions given.
 ---@param dataset table|userdata
----@param indices userdata|integer[]
+---@param indices argand.Tensor|integer[]
 function Subset:init(dataset, indices)
   M.require_dataset("Subset", dataset)
   if type(indices) == "table" then
@@ -136,6 +137,7 @@ function Subset:__len()
   return self.indices:numel()
 end
 
+--- Returns the values of one sample of the part.
 ---@param index integer
 function Subset:get(index)
   check_index("Subset", index, #self)

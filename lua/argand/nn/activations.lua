@@ -10,6 +10,9 @@ local methods = { ReLU = "relu", GELU = "gelu", SiLU = "silu", Tanh = "tanh", Si
 for name, method in pairs(methods) do
   local Activation = Module:extend(name)
 
+  --- Maps x to a tensor of the same shape.
+  ---@param x argand.Tensor
+  ---@return argand.Tensor
   function Activation.forward(_, x)
     checks.require_tensor(name, x)
     return x[method](x)

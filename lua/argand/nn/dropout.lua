@@ -11,7 +11,7 @@ local Dropout = Module:extend "Dropout"
 
 --- Elements are dropped with probability p, the others scaled by 1 / (1 - p); identity after eval().
 ---@param p? number default 0.5, 0 <= p < 1
----@param opts? {generator: userdata}
+---@param opts? {generator: argand.Generator}
 function Dropout:init(p, opts)
   p = p == nil and 0.5 or p
   if not options.is_between(p, 0, 1) or p == 1 then
@@ -21,8 +21,9 @@ function Dropout:init(p, opts)
   self.generator = options.read("Dropout", opts, { generator = options.optional.any }).generator
 end
 
----@param x userdata
----@return userdata
+--- Maps x to a tensor of the same shape.
+---@param x argand.Tensor
+---@return argand.Tensor
 function Dropout:forward(x)
   checks.require_tensor("Dropout", x)
   if not self.training or self.p == 0 then return x end

@@ -8,13 +8,13 @@ local options = require "argand.options"
 local Module = require "argand.nn.module"
 
 ---@class argand.nn.Embedding: argand.nn.Module
----@field weight userdata [count, width]
+---@field weight argand.Tensor [count, width]
 local Embedding = Module:extend "Embedding"
 
 --- Rows start normal(0, 1). The row padding_idx starts at zero and gets no gradient.
 ---@param count integer
 ---@param width integer
----@param opts? {padding_idx: integer, dtype: string, device: string, generator: userdata}
+---@param opts? {padding_idx: integer, dtype: string, device: string, generator: argand.Generator}
 function Embedding:init(count, width, opts)
   checks.require_count("Embedding", "count", count, 1)
   checks.require_count("Embedding", "width", width, 1)
@@ -35,8 +35,8 @@ function Embedding:init(count, width, opts)
 end
 
 --- Looks up ids: [...] of whole numbers 1..count, giving [..., width].
----@param ids userdata
----@return userdata
+---@param ids argand.Tensor
+---@return argand.Tensor
 function Embedding:forward(ids)
   checks.require_tensor("Embedding", ids)
   return ag.embedding(self.weight, ids, self.padding_idx)

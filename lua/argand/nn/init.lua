@@ -1,6 +1,7 @@
 --- Neural network modules.
 
 local activations = require "argand.nn.activations"
+local checks = require "argand.nn.checks"
 
 local M = {
   Module = require "argand.nn.module",
@@ -14,9 +15,10 @@ local M = {
 for name, module_class in pairs(activations) do M[name] = module_class end
 
 --- Marks a tensor as a parameter: detached from any graph, with requires_grad.
----@param tensor userdata
----@return userdata
+---@param tensor argand.Tensor
+---@return argand.Tensor
 function M.parameter(tensor)
+  checks.require_tensor("parameter", tensor, "tensor")
   local parameter = tensor:detach()
   parameter.requires_grad = true
   return parameter

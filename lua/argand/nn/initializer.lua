@@ -29,31 +29,39 @@ local function fill(owner, tensor, source, scale, shift, generator)
   return tensor
 end
 
+local function require_number(owner, name, value)
+  if type(value) ~= "number" then
+    core.raise("argument", owner, ("%s: expected a number, got %s"):format(name, type(value)))
+  end
+  return value
+end
+
 local known = { generator = options.optional.any }
 
 --- Uniform in [low, high).
----@param tensor userdata
+---@param tensor argand.Tensor
 ---@param low? number default 0
 ---@param high? number default 1
----@param opts? {generator: userdata}
+---@param opts? {generator: argand.Generator}
 function M.uniform_(tensor, low, high, opts)
-  low, high = low or 0, high or 1
+  low, high = require_number("uniform_", "low", low or 0), require_number("uniform_", "high", high or 1)
   local generator = options.read("uniform_", opts, known).generator
   return fill("uniform_", tensor, "rand", high - low, low, generator)
 end
 
 --- Normal with the mean and standard deviation given.
----@param tensor userdata
+---@param tensor argand.Tensor
 ---@param mean? number default 0
 ---@param std? number default 1
----@param opts? {generator: userdata}
+---@param opts? {generator: argand.Generator}
 function M.normal_(tensor, mean, std, opts)
   local generator = options.read("normal_", opts, known).generator
-  return fill("normal_", tensor, "randn", std or 1, mean or 0, generator)
+  mean, std = require_number("normal_", "mean", mean or 0), require_number("normal_", "std", std or 1)
+  return fill("normal_", tensor, "randn", std, mean, generator)
 end
 
 --- One value everywhere.
----@param tensor userdata
+---@param tensor argand.Tensor
 ---@param value number
 function M.constant_(tensor, value)
   checks.require_tensor("constant_", tensor, "tensor")
@@ -84,8 +92,8 @@ local function kaiming_std(owner, tensor, read)
 end
 
 --- Uniform values that keep the variance of a layer with ReLU (He et al., 2015).
----@param tensor userdata [out, in, ...]
----@param opts? {a: number, mode: "fan_in"|"fan_out", generator: userdata}
+---@param tensor argand.Tensor [out, in, ...]
+---@param opts? {a: number, mode: "fan_in"|"fan_out", generator: argand.Generator}
 function M.kaiming_uniform_(tensor, opts)
   local read = options.read("kaiming_uniform_", opts, kaiming_known)
   local bound = math.sqrt(3) * kaiming_std("kaiming_uniform_", tensor, read)
@@ -93,8 +101,8 @@ function M.kaiming_uniform_(tensor, opts)
 end
 
 --- Normal values that keep the variance of a layer with ReLU (He et al., 2015).
----@param tensor userdata [out, in, ...]
----@param opts? {a: number, mode: "fan_in"|"fan_out", generator: userdata}
+---@param tensor argand.Tensor [out, in, ...]
+---@param opts? {a: number, mode: "fan_in"|"fan_out", generator: argand.Generator}
 function M.kaiming_normal_(tensor, opts)
   local read = options.read("kaiming_normal_", opts, kaiming_known)
   local std = kaiming_std("kaiming_normal_", tensor, read)
@@ -104,8 +112,8 @@ end
 local xavier_known = { gain = 1, generator = options.optional.any }
 
 --- Uniform values for symmetric activations (Glorot and Bengio, 2010).
----@param tensor userdata [out, in, ...]
----@param opts? {gain: number, generator: userdata}
+---@param tensor argand.Tensor [out, in, ...]
+---@param opts? {gain: number, generator: argand.Generator}
 function M.xavier_uniform_(tensor, opts)
   local read = options.read("xavier_uniform_", opts, xavier_known)
   local fan_in, fan_out = fans("xavier_uniform_", tensor)
@@ -114,8 +122,8 @@ function M.xavier_uniform_(tensor, opts)
 end
 
 --- Normal values for symmetric activations (Glorot and Bengio, 2010).
----@param tensor userdata [out, in, ...]
----@param opts? {gain: number, generator: userdata}
+---@param tensor argand.Tensor [out, in, ...]
+---@param opts? {gain: number, generator: argand.Generator}
 function M.xavier_normal_(tensor, opts)
   local read = options.read("xavier_normal_", opts, xavier_known)
   local fan_in, fan_out = fans("xavier_normal_", tensor)

@@ -6,10 +6,11 @@ local checks = require "argand.nn.checks"
 local Module = require "argand.nn.module"
 
 ---@class argand.nn.LayerNorm: argand.nn.Module
----@field weight? userdata [shape...]
----@field bias? userdata [shape...]
+---@field weight? argand.Tensor [shape...]
+---@field bias? argand.Tensor [shape...]
 local LayerNorm = Module:extend "LayerNorm"
 
+--- Starts weight at 1 and bias at 0; affine = false leaves both out, bias = false the bias.
 ---@param shape integer|integer[] sizes of the last dims
 ---@param opts? {eps: number, affine: boolean, bias: boolean, dtype: string, device: string}
 function LayerNorm:init(shape, opts)
@@ -32,8 +33,8 @@ local function ends_with(shape, tail)
 end
 
 --- Normalises x: [..., shape...].
----@param x userdata
----@return userdata
+---@param x argand.Tensor
+---@return argand.Tensor
 function LayerNorm:forward(x)
   checks.require_tensor("LayerNorm", x)
   local shape = x:shape()

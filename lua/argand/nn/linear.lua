@@ -11,11 +11,11 @@ local Module = require "argand.nn.module"
 ---@field activation? "none"|"relu"|"gelu"
 ---@field dtype? string
 ---@field device? string
----@field generator? userdata
+---@field generator? argand.Generator
 
 ---@class argand.nn.Linear: argand.nn.Module
----@field weight userdata [out_features, in_features]
----@field bias? userdata [out_features]
+---@field weight argand.Tensor [out_features, in_features]
+---@field bias? argand.Tensor [out_features]
 local Linear = Module:extend "Linear"
 
 --- Starts weight and bias uniform in +-1/sqrt(in_features). An activation runs fused with the product.
@@ -50,8 +50,8 @@ local function check_input(self, x)
 end
 
 --- Maps x: [..., in_features] to [..., out_features].
----@param x userdata
----@return userdata
+---@param x argand.Tensor
+---@return argand.Tensor
 function Linear:forward(x)
   if not core.is_tensor(x) or x.ndim == 0 or x:size(-1) ~= self.in_features then check_input(self, x) end
   return ag.linear(x, self.weight, { bias = self.bias, activation = self.activation })

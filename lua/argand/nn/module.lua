@@ -46,6 +46,8 @@ function Module.__newindex(self, key, value)
 end
 
 --- Calls forward.
+---@param ... any
+---@return any ...
 function Module.__call(self, ...)
   return self:forward(...)
 end
@@ -57,6 +59,7 @@ function Module:extend(name)
   return class(name, self)
 end
 
+--- Computes the module's result; subclasses define it.
 function Module:forward()
   local name = class.of(self).class_name
   core.raise("argument", name, "the module has no forward()", ("define %s:forward(x)"):format(name))
@@ -64,7 +67,7 @@ end
 
 --- Registers a tensor that is saved and moved with the module but not trained.
 ---@param name string
----@param tensor userdata
+---@param tensor argand.Tensor
 function Module:register_buffer(name, tensor)
   if not core.is_tensor(tensor) then
     core.raise("argument", "register_buffer", ("%s: expected a tensor, got %s"):format(name, type(tensor)))
@@ -140,23 +143,25 @@ local function iterator_of(list)
 end
 
 --- Returns the parameters in the order of registration.
----@return userdata[]
+---@return argand.Tensor[]
 function Module:parameters()
   return values_of(collect(self, "parameter"))
 end
 
 --- Iterates over name, parameter in the order of registration; names join the fields by dots.
+---@return fun(): string?, argand.Tensor?
 function Module:named_parameters()
   return iterator_of(collect(self, "parameter"))
 end
 
 --- Returns the buffers in the order of registration.
----@return userdata[]
+---@return argand.Tensor[]
 function Module:buffers()
   return values_of(collect(self, "buffer"))
 end
 
 --- Iterates over name, buffer in the order of registration.
+---@return fun(): string?, argand.Tensor?
 function Module:named_buffers()
   return iterator_of(collect(self, "buffer"))
 end
@@ -195,6 +200,7 @@ function Module:children()
 end
 
 --- Iterates over name, module of the modules directly below this one.
+---@return fun(): string?, argand.nn.Module?
 function Module:named_children()
   return iterator_of(direct_children(self))
 end
@@ -210,7 +216,7 @@ end
 -- ---- state ----
 
 --- Returns a table name -> tensor of all parameters and buffers; the tensors share the module's storage.
----@return table<string, userdata>
+---@return table<string, argand.Tensor>
 function Module:state_dict()
   local state = {}
   walk(self, function(kind, path, value)
@@ -254,7 +260,7 @@ local function state_faults(own, state, strict)
 end
 
 --- Copies a state_dict into the module. All faults are reported in one error, and nothing is changed then.
----@param state table<string, userdata>
+---@param state table<string, argand.Tensor>
 ---@param options? {strict: boolean} strict = false leaves out missing and unexpected names
 ---@return string[] missing, string[] unexpected names, when not strict
 function Module:load_state_dict(state, options)

@@ -42,7 +42,9 @@ function Sequential:add(step)
   return self
 end
 
----@param x userdata
+--- Feeds x to the first step, its result to the second and so on; returns that of the last.
+---@param x argand.Tensor
+---@return argand.Tensor
 function Sequential:forward(x)
   for _, step in ipairs(self._values) do x = step(x) end
   return x

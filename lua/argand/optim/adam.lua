@@ -12,6 +12,9 @@ local M = {}
 local function define(name, is_decoupled, weight_decay)
   local Adam = class(name, Optimizer)
 
+  --- beta1 and beta2 are the decay rates of the running means of the gradient and of its square.
+  ---@param params argand.Tensor[]|table[] parameters, or groups {params = ..., lr = ...}
+  ---@param opts? {lr: number, beta1: number, beta2: number, eps: number, weight_decay: number}
   function Adam:init(params, opts)
     Optimizer.init(self, params, opts,
       { lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = weight_decay })

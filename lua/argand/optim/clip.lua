@@ -29,7 +29,7 @@ end
 
 --- Scales all gradients by one factor so that their common 2-norm is at most max_norm. A norm that is not
 --- finite leaves them as they are: test what is returned.
----@param params userdata[]
+---@param params argand.Tensor[]
 ---@param max_norm number
 ---@return number norm before clipping
 function M.clip_grad_norm(params, max_norm)
@@ -51,7 +51,7 @@ function M.clip_grad_norm(params, max_norm)
 end
 
 --- Limits every element of the gradients to [-max_value, max_value].
----@param params userdata[]
+---@param params argand.Tensor[]
 ---@param max_value number
 function M.clip_grad_value(params, max_value)
   require_limit("clip_grad_value", "max_value", max_value)

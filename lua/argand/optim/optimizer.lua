@@ -71,11 +71,14 @@ local function make_groups(owner, params, defaults)
 end
 
 --- Reads the constructor's arguments; `defaults` also fixes which options there are.
----@param params userdata[]|table[]
+---@param params argand.Tensor[]|table[]
 ---@param opts? table
 ---@param defaults table
 function Optimizer:init(params, opts, defaults)
   local owner = class.of(self).class_name
+  if class.of(self) == Optimizer then
+    core.raise("argument", owner, "the base class makes no steps", "use optim.SGD, optim.Adam or optim.AdamW")
+  end
   local read = options.read(owner, opts, defaults)
   self.groups = make_groups(owner, params, read)
   check_parameters(owner, self.groups)
@@ -162,7 +165,7 @@ end
 --- Returns params, grads and the named state tensors of a batch as the one list that the kernels take.
 ---@param batch table
 ---@param ... string
----@return userdata[]
+---@return argand.Tensor[]
 function Optimizer.tensors_of(_, batch, ...)
   local before, list, count = batch.list, {}, #batch.params
   if before and #before == (2 + select("#", ...)) * count then return before end

@@ -9,7 +9,8 @@ local Optimizer = require "argand.optim.optimizer"
 ---@class argand.optim.SGD: argand.optim.Optimizer
 local SGD = class("SGD", Optimizer)
 
----@param params userdata[]|table[] parameters, or groups {params = ..., lr = ...}
+--- Without momentum no state is kept.
+---@param params argand.Tensor[]|table[] parameters, or groups {params = ..., lr = ...}
 ---@param opts? {lr: number, momentum: number, dampening: number, weight_decay: number, nesterov: boolean}
 function SGD:init(params, opts)
   Optimizer.init(self, params, opts,

@@ -1,0 +1,133 @@
+-- meta: what the module `argand` and its tensors have beside ops, for editors. `argand help --luacats` prints it, then the ops.
+-- Never loaded; spec/lua/stubs_spec.lua holds it to what there is.
+---@meta argand
+
+---@alias argand.Dtype "f64"|"f32"|"f16"|"bf16"|"i64"|"i32"|"i16"|"i8"|"u8"|"bool"
+
+---@class argand.Error what a mistake raises, and the second result of functions on files; tostring gives one line
+---@field code string one of shape dtype kind device index value argument option unsupported autodiff stale state
+--- memory file format interrupted user
+---@field op? string the op or function that refused
+---@field arg? string the argument
+---@field expected? string
+---@field got? string
+---@field hint? string what to do
+---@field message string
+---@field where? string file and line of the user's own code
+---@field traceback? string
+
+---@class argand.Generator random numbers of their own seed
+---@field seed fun(self: argand.Generator, seed: integer)
+---@field state fun(self: argand.Generator): {seed: integer, offset: integer}
+---@field set_state fun(self: argand.Generator, state: {seed: integer, offset: integer})
+
+---@class argand.Tensor t[i], t[{i, {first, last}, ":"}], t[mask] and t[index] read and assign parts; #t is the size of dim 1
+---@field dtype argand.Dtype
+---@field device string
+---@field ndim integer
+---@field grad? argand.Tensor assignable; nil clears it
+---@field grad_op? string the op whose recorded result this is
+---@field requires_grad boolean assignable on leaves
+---@field is_leaf boolean
+---@field is_contiguous boolean
+---@field version integer counts in-place changes
+---@field allclose fun(self: argand.Tensor, other: argand.Tensor, options?: argand.AllcloseOptions): boolean
+---@field backward fun(self: argand.Tensor, options?: argand.BackwardOptions) adds gradients to the leaves' grad
+---@field chunk fun(self: argand.Tensor, count: integer, dim?: integer): argand.Tensor[]
+---@field contiguous fun(self: argand.Tensor): argand.Tensor itself, or a contiguous copy
+---@field copy_ fun(self: argand.Tensor, source: argand.Tensor): argand.Tensor
+---@field data fun(self: argand.Tensor): ffi.cdata* pointer to the elements, 0-based
+---@field detach fun(self: argand.Tensor): argand.Tensor the same storage, untracked
+---@field equal fun(self: argand.Tensor, other: argand.Tensor): boolean
+---@field fill_ fun(self: argand.Tensor, value: number|boolean): argand.Tensor
+---@field free fun(self: argand.Tensor) gives the storage back now
+---@field get fun(self: argand.Tensor, ...: integer): number|boolean one element
+---@field item fun(self: argand.Tensor): number|boolean the only element
+---@field max fun(self: argand.Tensor, other?: argand.Tensor|number, keepdim?: boolean): argand.Tensor, argand.Tensor?
+---@field min fun(self: argand.Tensor, other?: argand.Tensor|number, keepdim?: boolean): argand.Tensor, argand.Tensor?
+---@field numel fun(self: argand.Tensor): integer
+---@field register_hook fun(self: argand.Tensor, fn: fun(grad: argand.Tensor): argand.Tensor?): argand.Hook
+---@field ["repeat"] fun(self: argand.Tensor, ...: integer|integer[]): argand.Tensor tile, by its other name
+---@field set fun(self: argand.Tensor, ...: number|boolean) positions, then the value
+---@field shape fun(self: argand.Tensor): integer[]
+---@field shares_storage fun(self: argand.Tensor, other: argand.Tensor): boolean
+---@field size fun(self: argand.Tensor, dim: integer): integer
+---@field split fun(self: argand.Tensor, size: integer|integer[], dim?: integer): argand.Tensor[]
+---@field strides fun(self: argand.Tensor): integer[] in elements
+---@field supports fun(self: argand.Tensor, op: string): string|false, string? how an op would run, or false and why not
+---@field t fun(self: argand.Tensor): argand.Tensor the last two dims exchanged
+---@field to fun(self: argand.Tensor, target: argand.Dtype|string): argand.Tensor in another dtype, or on another device
+---@field tolist fun(self: argand.Tensor): any nested tables, or the only element of a 0-d tensor
+---@field unbind fun(self: argand.Tensor, dim?: integer): argand.Tensor[]
+---@field zero_ fun(self: argand.Tensor): argand.Tensor
+---@operator add(argand.Tensor|number): argand.Tensor
+---@operator sub(argand.Tensor|number): argand.Tensor
+---@operator mul(argand.Tensor|number): argand.Tensor
+---@operator div(argand.Tensor|number): argand.Tensor
+---@operator mod(argand.Tensor|number): argand.Tensor
+---@operator pow(argand.Tensor|number): argand.Tensor
+---@operator unm: argand.Tensor
+---@operator len: integer
+
+---@alias argand.Hook {remove: fun(self: argand.Hook)}
+---@alias argand.AllcloseOptions {rtol?: number, atol?: number, equal_nan?: boolean}
+---@alias argand.BackwardOptions {gradient?: argand.Tensor, retain_graph?: boolean, create_graph?: boolean}
+---@alias argand.GradOptions {gradient?: argand.Tensor, retain_graph?: boolean, create_graph?: boolean, allow_unused?: boolean}
+---@alias argand.TensorOptions {dtype?: argand.Dtype, device?: string, requires_grad?: boolean}
+---@alias argand.RandomState {seed: integer, offset: integer}
+
+---@class argand
+---@field _NAME string
+---@field _VERSION string
+---@field Function fun(spec: {name?: string, forward: function, backward: function}): function
+---@field allclose fun(a: argand.Tensor, b: argand.Tensor, options?: argand.AllcloseOptions): boolean
+---@field autodiff fun(options: {checkpointing?: "none"|"balanced"}, fn: function, ...): ... recorded, and how
+---@field check_interrupt fun() raises when Ctrl-C is pending
+---@field checkpoint fun(fn: function, ...): ... backward runs fn again instead of keeping what it needs
+---@field chunk fun(x: argand.Tensor, count: integer, dim?: integer): argand.Tensor[]
+---@field device_list fun(): {name: string, description: string, has_collectives: boolean}[]
+---@field devices fun(): string[]
+---@field einsum fun(equation: string, ...: argand.Tensor): argand.Tensor
+---@field enable_grad fun(fn: function, ...): ...
+---@field equal fun(a: argand.Tensor, b: argand.Tensor): boolean
+---@field generator fun(seed: integer): argand.Generator
+---@field get_num_threads fun(): integer
+---@field grad fun(root: argand.Tensor, inputs: argand.Tensor|argand.Tensor[], options?: argand.GradOptions): any
+---@field info fun(): {version: string, build: string, cpu: string, blas: string}
+---@field interrupt_pending fun(): boolean
+---@field is_grad_enabled fun(): boolean
+---@field is_tensor fun(value: any): boolean
+---@field isatty fun(fd: integer): boolean
+---@field keep fun(tensor: argand.Tensor): argand.Tensor another handle, which no scope frees
+---@field load_idx fun(path: string): argand.Tensor?, argand.Error?
+---@field load_npy fun(path: string): argand.Tensor?, argand.Error?
+---@field manual_seed fun(seed: integer)
+---@field max fun(x: argand.Tensor, other?: argand.Tensor|number, keepdim?: boolean): argand.Tensor, argand.Tensor?
+---@field memory fun(): table<string, number> bytes: live peak cached limit handles; counts: allocations nodes heap_blocks
+---@field memory_fail_after fun(n: integer): integer makes the n-th allocation from now fail, once; for tests
+---@field memory_reset_peak fun()
+---@field memory_trim fun() collects, then gives cached blocks back to the system
+---@field min fun(x: argand.Tensor, other?: argand.Tensor|number, keepdim?: boolean): argand.Tensor, argand.Tensor?
+---@field no_grad fun(fn: function, ...): ...
+---@field now fun(): number seconds, monotonic
+---@field op_info fun(name: string): table?
+---@field op_names fun(all?: boolean): string[]
+---@field random_state fun(): argand.RandomState
+---@field save_npy fun(path: string, tensor: argand.Tensor): true?, argand.Error?
+---@field scope fun(fn: function, ...): ... frees every tensor made in fn but those it returns
+---@field set_anomaly_mode fun(enabled: boolean) backward stops at the first NaN
+---@field set_memory_limit fun(bytes: number) 0 = none
+---@field set_num_threads fun(count: integer)
+---@field set_random_state fun(state: argand.RandomState)
+---@field sleep fun(seconds: number)
+---@field split fun(x: argand.Tensor, size: integer|integer[], dim?: integer): argand.Tensor[]
+---@field supports fun(query: {op: string, dtype?: argand.Dtype, device?: string}): string|false, string?
+---@field tensor fun(data: any, options?: argand.TensorOptions): argand.Tensor
+---@field term_width fun(): integer
+---@field unbind fun(x: argand.Tensor, dim?: integer): argand.Tensor[]
+---@field nn table
+---@field optim table
+---@field data table
+---@field progress table
+---@field format table
+---@field help table
