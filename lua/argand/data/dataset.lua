@@ -52,7 +52,8 @@ function TensorDataset:init(tensors)
     core.raise("argument", "TensorDataset", "tensors: expected a list of tensors, got "
       .. (core.is_tensor(tensors) and "a tensor" or type(tensors)), "e.g. data.TensorDataset{x, y}")
   end
-  for position, tensor in ipairs(tensors) do
+  for position = 1, #tensors do
+    local tensor = tensors[position]
     if not core.is_tensor(tensor) or tensor.ndim == 0 then
       local got = core.is_tensor(tensor) and "a 0-d tensor" or "a " .. type(tensor)
       core.raise("argument", "TensorDataset",

@@ -43,7 +43,7 @@ local function check_parameters(owner, groups)
       position = position + 1
       local fault = refusal(parameter) or (known[parameter] and "is in the list twice")
       if fault then faults[#faults + 1] = ("parameter %d %s"):format(position, fault) end
-      known[parameter] = true
+      if not fault then known[parameter] = true end
     end
   end
   if #faults > 0 then core.raise("argument", owner, table.concat(faults, "; ")) end
