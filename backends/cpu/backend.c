@@ -110,6 +110,7 @@ static const kernel cpu_kernels[OP_COUNT] = {
     KERNEL(layer_norm_backward, cpu_layer_norm_backward, DTYPES_WIDE),
     KERNEL(cross_entropy_rows, cpu_cross_entropy_rows, DTYPES_WIDE),
     KERNEL(cross_entropy_rows_backward, cpu_cross_entropy_rows_backward, DTYPES_WIDE),
+    KERNEL(bias_activation_backward, cpu_bias_activation_backward, DTYPES_WIDE),
     STRIDED(sgd_step, cpu_sgd_step, DTYPES_FLOAT),
     STRIDED(adam_step, cpu_adam_step, DTYPES_FLOAT),
 };

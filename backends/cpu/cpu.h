@@ -79,6 +79,9 @@ ag_status cpu_layer_norm_stats(ag_call *call);
 ag_status cpu_layer_norm_backward(ag_call *call);
 ag_status cpu_cross_entropy_rows(ag_call *call);
 ag_status cpu_cross_entropy_rows_backward(ag_call *call);
+/* nn_linear.c */
+ag_status cpu_bias_activation_backward(ag_call *call);
+/* nn_optim.c */
 ag_status cpu_sgd_step(ag_call *call);
 ag_status cpu_adam_step(ag_call *call);
 

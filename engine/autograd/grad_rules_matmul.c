@@ -52,33 +52,34 @@ static void run_matmul(grad_call *g) {
     }
 }
 
-/* The gradient of what went into the activation. relu is told from its result; gelu needs its argument, computed again. */
-static ag_tensor *activation_gradient(grad_call *g) {
-    int64_t activation = CALL_ATTRS(g->call, attrs_activation)->activation;
+/* What the activation's gradient reads: relu is told from its result; gelu needs its argument, computed again. */
+static ag_tensor *activation_reads(grad_call *g, int64_t activation) {
     ag_call call;
-    if (activation == ACTIVATION_NONE) return g->grad_out[0];
-    bool is_relu = activation == ACTIVATION_RELU;
-    ag_tensor *argument = NULL;
-    if (!is_relu) {
-        grad_prepare(g, &call, OP_linear, false);
-        for (int i = 0; i < 3; i++) call.inputs[i] = g->saved_in[i];
-        argument = ex_run(g->e, &call);
-    }
-    grad_prepare(g, &call, is_relu ? OP_relu_backward : OP_gelu_backward, false);
-    call.inputs[0] = g->grad_out[0];
-    call.inputs[1] = argument;
-    call.inputs[2] = is_relu ? g->saved_out[0] : NULL;
+    if (activation == ACTIVATION_RELU) return g->saved_out[0];
+    grad_prepare(g, &call, OP_linear, false);
+    for (int i = 0; i < 3; i++) call.inputs[i] = g->saved_in[i];
     return ex_run(g->e, &call);
 }
 
-/* z = x w' + b: dx = g w, dw = g' x, db = sum of g over rows. x: [..., in], w: [out, in], b: [out], g: [..., out] */
+/* y = activation(z), z = x w' + b: dx = dz w, dw = dz' x, db = sum of dz over rows. x: [..., in], w: [out, in], g: [..., out] */
 static void run_linear(grad_call *g) {
     expr *e = g->e;
+    int64_t activation = CALL_ATTRS(g->call, attrs_activation)->activation;
     shape x = grad_input_shape(g, 0);
-    ag_tensor *grad = as_matrix(e, activation_gradient(g));
-    if (grad_needs(g, 0)) grad_give(g, 0, ex_reshape(e, ex_matmul(e, grad, g->saved_in[1]), &x));
-    if (grad_needs(g, 1)) grad_give(g, 1, ex_matmul(e, transposed(e, grad), as_matrix(e, g->saved_in[0])));
-    if (grad_needs(g, 2)) grad_give(g, 2, ex_reduce(e, OP_sum, grad, (int64_t[]){0}, 1, false));
+    ag_tensor *dz = as_matrix(e, g->grad_out[0]), *dbias = NULL;
+    if (activation != ACTIVATION_NONE) {
+        ag_call call;
+        grad_prepare(g, &call, OP_bias_activation_backward, true);
+        call.inputs[0] = dz;
+        call.inputs[1] = as_matrix(e, activation_reads(g, activation));
+        dz = ex_run(e, &call);
+        dbias = call.outputs[1];
+    } else if (grad_needs(g, 2)) {
+        dbias = ex_reduce(e, OP_sum, dz, (int64_t[]){0}, 1, false);
+    }
+    if (grad_needs(g, 0)) grad_give(g, 0, ex_reshape(e, ex_matmul(e, dz, g->saved_in[1]), &x));
+    if (grad_needs(g, 1)) grad_give(g, 1, ex_matmul(e, transposed(e, dz), as_matrix(e, g->saved_in[0])));
+    if (grad_needs(g, 2)) grad_give(g, 2, dbias);
 }
 
 const grad_rule grad_rule_matmul = {.run = run_matmul, .saves_in = SAVES(1), .saves_in_b = SAVES(0), .is_binary = true};

@@ -47,6 +47,7 @@ static ag_status run_recorded(ag_call *call, ag_tensor *target, ag_tensor **out)
         tensor_bump_version(target);
         replacement->node = node_retain(result->node);
         replacement->node_output = result->node_output;
+        if (result->node) result->node->version = tensor_version(target);
         *out = replacement;
     } else {
         tensor_release(replacement);

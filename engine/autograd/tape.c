@@ -209,12 +209,13 @@ static void masks_to_save(const ag_call *call, const grad_rule *rule, uint32_t *
     *out = (a ? rule->saves_out : 0u) | (b ? rule->saves_out_b : 0u);
 }
 
-/* An input is kept as it is, or, under balanced checkpointing, as the cheap call that can make it again. */
+/* An input is kept as it is, or, under balanced checkpointing, as the cheap call that can make it again: unless its content
+ * was changed behind the tape's back since. */
 static void save_input(saved *s, ag_tensor *t, int position, bool balanced) {
     node *producer = t->node;
     s->position = (int16_t)position;
     if (balanced && producer && producer->kind == NODE_OP && producer->is_recomputable &&
-        producer->recompute_depth < MAX_RECOMPUTE_DEPTH) {
+        producer->recompute_depth < MAX_RECOMPUTE_DEPTH && producer->version == tensor_version(t)) {
         s->producer = node_retain(producer);
         atomic_fetch_add_explicit(&producer->num_users, 1, memory_order_relaxed);
         s->output = t->node_output;
@@ -305,6 +306,7 @@ static ag_status record_call(ag_call *call) {
     if (status == AG_OK) {
         tape_attach(n, call->outputs, (uint32_t)call->num_outputs);
         ag_tensor *result = call->outputs[0];
+        n->version = tensor_version(result);
         if ((call->op->flags & OP_IS_VIEW) && result->storage == call->inputs[0]->storage) {
             result->is_tracked_view = true;
             atomic_fetch_add_explicit(&result->storage->num_tracked_views, 1, memory_order_relaxed);

@@ -66,6 +66,7 @@ typedef struct node {
     int8_t index_base;
     atomic_int num_users; /* saved tensors elsewhere whose producer this is: what it saves is kept for them after release */
     uint32_t size_bytes;  /* of the block with all its parts */
+    uint32_t version;     /* of the outputs' storage when the call was through: a later one is not what it would give again */
     uint32_t num_inputs, num_outputs, num_saved, num_attrs, num_ints;
     uint64_t sequence;
     const struct ag_op *op; /* NODE_OP */

@@ -19,7 +19,7 @@
     X(dot) X(outer) X(bmm) X(addmm) X(linear) X(stack) X(tile) X(tril) X(triu) X(diag) X(strided_scatter)
 #define DECOMPOSITIONS_INDEX(X) X(masked_fill) X(take) X(one_hot) X(embedding)
 #define DECOMPOSITIONS_NN(X)                                                                                              \
-    X(softmax) X(log_softmax) X(softmax_backward) X(log_softmax_backward) X(mish) X(gelu_tanh) X(hardtanh) X(dropout)         \
+    X(softmax) X(log_softmax) X(softmax_backward) X(log_softmax_backward) X(mish) X(gelu_tanh) X(bias_activation_backward) X(hardtanh) X(dropout)         \
     X(layer_norm) X(layer_norm_stats) X(layer_norm_backward) X(rms_norm) X(batch_norm) X(group_norm)
 #define DECOMPOSITIONS_LOSS(X)                                                                                            \
     X(cross_entropy) X(cross_entropy_rows) X(cross_entropy_rows_backward) X(nll_loss) X(binary_cross_entropy)                 \

@@ -60,6 +60,18 @@ ag_status decompose_hardtanh(expr *e, ag_call *call) {
     return decompose_result(e, call, 0, ex_unary_params(e, OP_clamp, decompose_input(e, call, 0), limits, 2));
 }
 
+ag_status decompose_bias_activation_backward(expr *e, ag_call *call) {
+    static const int64_t row_dim = 0;
+    bool is_relu = CALL_ATTRS(call, attrs_activation)->activation == ACTIVATION_RELU;
+    ag_call backward;
+    call_init(&backward, is_relu ? OP_relu_backward : OP_gelu_backward);
+    backward.inputs[0] = decompose_input(e, call, 0);
+    backward.inputs[is_relu ? 2 : 1] = decompose_input(e, call, 1);
+    ag_tensor *dz = ex_run(e, &backward);
+    decompose_result(e, call, 0, dz);
+    return decompose_result(e, call, 1, ex_reduce(e, OP_sum, dz, &row_dim, 1, false));
+}
+
 /* Identity hands x itself on: nothing is copied. */
 ag_status decompose_dropout(expr *e, ag_call *call) {
     const struct attrs_dropout *attrs = CALL_ATTRS(call, attrs_dropout);

@@ -8,7 +8,7 @@
 
 #define SHAPE_RULES(X) \
     X(attr_shape) X(arange) X(linspace) X(eye) X(randperm) X(same) X(broadcast) X(dynamic) X(reduce) X(reduce_nonempty) \
-    X(reduce_one) X(same_dim) X(topk) X(matmul) X(dot) X(outer) X(bmm) X(addmm) X(linear) X(cat) X(stack) X(tile) X(pad) \
+    X(reduce_one) X(same_dim) X(topk) X(matmul) X(dot) X(outer) X(bmm) X(addmm) X(linear) X(bias_activation_backward) X(cat) X(stack) X(tile) X(pad) \
     X(matrix_same) X(diag) X(gather) X(scatter) X(index_select) X(index_add) X(take) X(index_put) X(one_hot) X(embedding) \
     X(norm_shape) X(norm_stats) X(norm_backward) X(cross_entropy) X(cross_entropy_rows) X(second_shape) X(loss) X(step)
 #define DTYPE_RULES(X) \

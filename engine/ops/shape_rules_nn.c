@@ -69,6 +69,17 @@ ag_status shape_rule_linear(ag_call *call) {
     return AG_OK;
 }
 
+/* g, y: [rows, out] -> dz: [rows, out], dbias: [out] */
+ag_status shape_rule_bias_activation_backward(ag_call *call) {
+    shape g = tensor_shape(input(call, 0)), y = tensor_shape(input(call, 1));
+    if (g.ndim != 2 || !shape_equal(&g, &y)) return rule_mismatch(call, NULL, "g and y: [rows, out]", NULL);
+    if (CALL_ATTRS(call, attrs_activation)->activation == ACTIVATION_NONE)
+        return call_fail(call, AG_E_VALUE, "activation", "relu or gelu", NULL, "none");
+    call->out[0].shape = g;
+    call->out[1].shape = (shape){.ndim = 1, .dims = {g.dims[1]}};
+    return AG_OK;
+}
+
 /* ---- indexing ---- */
 
 ag_status shape_rule_gather(ag_call *call) {

@@ -81,6 +81,29 @@ describe("balanced checkpointing", function()
     assert.same({4 + 12, 6 + 27, 8 + 48}, x.grad:tolist())
   end)
 
+  it("sees what was changed without the tape before it was read", function()
+    local changes = {
+      function(h) ag.no_grad(function() h:mul_(2) end) end, function(h) h:detach():mul_(3) end,
+      function(h) ag.no_grad(function() h[1] = 10 end) end, function(h) h:detach():set(2, 5) end,
+      function(h) ag.no_grad(function() ag.exp(ag.ones(3), {out = h}) end) end,
+      function(h) h:add_(1) h:detach():mul_(2) end, -- by the tape, then without it
+    }
+    for _, change in ipairs(changes) do
+      local grads = {}
+      for i, mode in ipairs {"none", "balanced"} do
+        local x = ag.tensor({1, 2, 3}, {requires_grad = true})
+        ag.autodiff({checkpointing = mode}, function()
+          local h = x * 1
+          change(h)
+          local loss = (h * h):sum()
+          loss:backward()
+        end)
+        grads[i] = x.grad
+      end
+      assert.is_true(grads[1]:equal(grads[2]), tostring(grads[1]) .. "\n" .. tostring(grads[2]))
+    end
+  end)
+
   it("is differentiated twice, and checks versions", function()
     local x = leaf {0.5, 0.7}
     local y = ag.autodiff({checkpointing = "balanced"}, function() return (x:sin():exp() * x:cos()):sum() end)
