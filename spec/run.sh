@@ -148,6 +148,8 @@ run_c_programs() {
     stage 'thread pool under ThreadSanitizer' run_program '^FAIL' build/tsan/spec/pool_test
     stage 'threads that call the engine at once' run_program '^FAIL' build/spec/threads_test
     stage 'threads under ThreadSanitizer' run_program '^FAIL' build/tsan/spec/threads_test
+    stage 'collectives on the simulator' run_program '^FAIL' build/spec/collective_test
+    stage 'collectives under AddressSanitizer' run_program '^FAIL' build/dev/spec/collective_test
     for isa in $(instruction_sets); do
         [ "$isa" = baseline ] || [ -x "build/spec/vmath_test_$isa" ] || continue
         stage "vector mathematics, $isa" run_program ' OVER$' "build/spec/vmath_test_$isa"
@@ -182,7 +184,7 @@ if [ $# -eq 0 ]; then
     stage 'specs: release, OpenResty branch of LuaJIT' run_specs_luajit2 \
         $(find spec/lua spec/autograd spec/nn spec/optim spec/data spec/memory -name '*_spec.lua' | sort)
 fi
-stage 'AddressSanitizer and UndefinedBehaviorSanitizer build' build dev all embed_c
+stage 'AddressSanitizer and UndefinedBehaviorSanitizer build' build dev all embed_c collective_test
 # shellcheck disable=SC2086
 stage 'specs: sanitizers, interpreter' run_specs build/dev/argand -joff $files
 if [ $# -eq 0 ]; then
