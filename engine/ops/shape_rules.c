@@ -230,10 +230,10 @@ ag_status shape_rule_topk(ag_call *call) {
     shape *s = &call->out[0].shape;
     int dim = call_dim(call, "dim", attrs->dim, s->ndim);
     if (dim < 0) return AG_E_INDEX;
-    int64_t size = s->ndim ? s->dims[dim] : 1;
-    if (attrs->k < 0 || attrs->k > size) {
+    int64_t size = s->ndim ? s->dims[dim] : 1, least = s->ndim ? 0 : 1; /* a 0-d result has one element */
+    if (attrs->k < least || attrs->k > size) {
         char expected[64];
-        snprintf(expected, sizeof expected, "0 to %lld", (long long)size);
+        snprintf(expected, sizeof expected, "%lld to %lld", (long long)least, (long long)size);
         return call_fail(call, AG_E_VALUE, "k", expected, NULL, "%lld", (long long)attrs->k);
     }
     if (s->ndim) s->dims[dim] = attrs->k;

@@ -6,8 +6,6 @@ local approx = require "support.approx"
 local cases = require "support.cases"
 local samples = require "support.samples"
 
-local calls_per_op = 9
-
 local random = math.random
 local function pick(list) return list[random(#list)] end
 local function chance(p) return random() < p end
@@ -17,8 +15,6 @@ local function numel(shape)
   for _, size in ipairs(shape) do n = n * size end
   return n
 end
-
--- ---- inputs ----
 
 local specials = {0 / 0, math.huge, -math.huge, 0, -0.0, 1, -1, 0.5, 2, 100, -100}
 
@@ -40,22 +36,19 @@ local function number(kind, gen, below, is_special)
 end
 
 local function fill(shape, dtype, gen, below, is_special)
-  local count = numel(shape)
-  local t = ag.empty({count}, {dtype = "f64"})
+  local t = ag.empty(shape, {dtype = "f64"})
   local p = t:data()
-  for i = 0, count - 1 do p[i] = number(approx.kinds[dtype], gen, below, is_special) end
-  return t:reshape(shape):to(dtype)
+  for i = 0, numel(shape) - 1 do p[i] = number(approx.kinds[dtype], gen, below, is_special) end
+  return t:to(dtype)
 end
 
 -- How a view of `shape` lies in its base: the order of dims, and for each dim its step, offset and whether it is expanded.
 local function draw_layout(shape, is_plain)
   local layout = {shape = shape, order = {}, dims = {}, base = {}}
   for d = 1, #shape do layout.order[d] = d end
-  if not is_plain and chance(0.5) then
-    for d = #shape, 2, -1 do
-      local other = random(d)
-      layout.order[d], layout.order[other] = layout.order[other], layout.order[d]
-    end
+  for d = is_plain and 1 or #shape, 2, -1 do
+    local other = random(d)
+    layout.order[d], layout.order[other] = layout.order[other], layout.order[d]
   end
   for d, size in ipairs(shape) do
     local dim = {step = 1, offset = 0}
@@ -68,36 +61,28 @@ local function draw_layout(shape, is_plain)
 end
 
 local function view(base, layout)
-  local t, is_expanded = #layout.order > 0 and base:permute(layout.order) or base, false
+  local t = base:permute(layout.order)
   for d, dim in ipairs(layout.dims) do
     if dim.offset > 0 or dim.step > 1 then t = t:slice(d, dim.offset + 1, nil, dim.step) end
-    is_expanded = is_expanded or dim.is_expanded
   end
-  return is_expanded and t:expand(layout.shape) or t
+  return t:expand(layout.shape)
 end
-
--- ---- calls ----
 
 local tensor_words = {any = true, num = true, float = true, bool = true, bits = true, index = true, ["any[]"] = true}
 
+-- Another value for an attribute by its type, legal or not.
 local drawn = {
   dim = function() return random(-4, 5) end, int = function() return random(-3, 9) end,
   dims = function() return {random(-4, 4), random(-4, 4)} end, flag = function() return chance(0.5) end,
   number = function() return pick {0, 1, -1, 0.5, 2, math.huge, 0 / 0, 1e30, -2.5} end,
-  dtype = function() return pick(approx.dtypes) end, generator = function() return nil end,
-}
-drawn.position = drawn.dim
-
--- Another value for an attribute, legal or not.
-local function change_attr(param, value)
-  if drawn[param.type] then return drawn[param.type]() end
-  if param.type == "ints" or param.type == "shape" then
+  dtype = function() return pick(approx.dtypes) end,
+  ints = function(value)
     local list = type(value) == "table" and {unpack(value)} or {value}
-    if #list > 0 and chance(0.7) then list[random(#list)] = random(-2, 6) else list[#list + 1] = random(-1, 4) end
+    list[random(#list + 1)] = random(-2, 6)
     return list
-  end
-  return value
-end
+  end,
+}
+drawn.position, drawn.shape = drawn.dim, drawn.ints
 
 -- Sizes of a sample's call are exchanged, equal ones for equal ones, so that what has to fit fits still.
 local function draw_sizes()
@@ -124,44 +109,40 @@ local function draw_tensor(sample, param, item, draw)
   local below = gen.below and draw.new_size(gen.below) or param.type == "index" and 3 or nil
   local dtype = param.type == "bool" and "bool" or below and pick {"i64", "i32", "i8", "u8"} or gen.dtype or draw.dtype
   if chance(0.08) then dtype = pick(approx.dtypes) end
+  draw.eps = math.max(draw.eps, approx.eps[dtype] or 0)
   local shape = draw_shape(item.shape or item, draw.new_size, draw.lead, draw.is_odd and chance(0.5))
   local layout = draw_layout(shape, chance(0.4))
   return {dtype = dtype, layout = layout, base = fill(layout.base, dtype, gen, below, draw.is_special)}
 end
 
--- A call that `run` can make on any device: {op, info, args, mode}; tensors in args are as draw_tensor gives them.
+-- A call that `run` can make on any device; tensors in args are as draw_tensor gives them, eps is that of their coarsest dtype.
 local function draw_call(op)
   local sample, info = samples.load(op), core.op_info(op)
-  local call, args = pick(samples.calls(sample, pick {"contiguous", "contiguous", "empty", "0-d"})) , {}
-  call = call or sample.calls[1]
-  local draw = {
-    new_size = draw_sizes(), lead = {}, dtype = pick(approx.dtypes), is_odd = chance(0.12),
-    is_special = sample.special and chance(0.3),
-  }
-  if chance(0.12) then for i = 1, random(4) do draw.lead[i] = random(0, 2) end end
+  local call = pick(samples.calls(sample, pick {"contiguous", "contiguous", "empty", "0-d"})) or sample.calls[1]
+  local args = {}
+  local lead = chance(0.12) and {random(0, 2), random(2)} or {}
+  local draw = {new_size = draw_sizes(), lead = lead, dtype = pick(approx.dtypes), is_odd = chance(0.12), eps = 0}
+  draw.is_special = sample.special and chance(0.3)
   for _, param in ipairs(info.params) do
     local value = call[param.name]
     if tensor_words[param.type] and type(value) == "table" then
-      local list = {}
-      for i, item in ipairs(param.type == "any[]" and value or {value}) do list[i] = draw_tensor(sample, param, item, draw) end
-      value = param.type == "any[]" and list or list[1]
+      local list, is_list = {}, param.type == "any[]"
+      for i, item in ipairs(is_list and value or {value}) do list[i] = draw_tensor(sample, param, item, draw) end
+      value = is_list and list or list[1]
     elseif param.type == "shape" and type(value) == "table" then
-      local shape = {}
-      for i, size in ipairs(value) do shape[i] = draw.new_size(size) end
-      value = shape
+      value = draw_shape(value, draw.new_size, {}, false)
     end
-    if not tensor_words[param.type] and chance(0.15) then value = change_attr(param, value) end
+    if drawn[param.type] and chance(0.15) then value = drawn[param.type](value) end
     args[param.name] = value
   end
   if samples.has_dtype_attr(info) then args.dtype = args.dtype or draw.dtype end
-  return {op = op, info = info, args = args, mode = pick {"pure", "pure", "gradient", "checkpointed", "in place"}}
+  local mode = pick {"pure", "pure", "gradient", "checkpointed", "in place"}
+  return {op = op, info = info, args = args, mode = mode, eps = draw.eps}
 end
-
--- ---- running ----
 
 local function place(item, device, bases, tracked)
   local base = item.base:to(device):clone()
-  if tracked and approx.kinds[item.dtype] == "float" then base.requires_grad = true end
+  base.requires_grad = tracked and approx.kinds[item.dtype] == "float"
   bases[#bases + 1] = base
   return view(base, item.layout)
 end
@@ -170,16 +151,14 @@ local function arguments(call, device, bases, tracked)
   local args = {}
   for _, param in ipairs(call.info.params) do
     local value = call.args[param.name]
-    if tensor_words[param.type] and type(value) == "table" then
-      if param.type == "any[]" then
-        args[param.name] = {}
-        for i, item in ipairs(value) do args[param.name][i] = place(item, device, bases, tracked) end
-      else
-        args[param.name] = place(value, device, bases, tracked)
-      end
-    else
-      args[param.name] = param.type == "device" and device or value
+    if type(value) == "table" and value.base then
+      value = place(value, device, bases, tracked)
+    elseif param.type == "any[]" then
+      local list = {}
+      for i, item in ipairs(value) do list[i] = place(item, device, bases, tracked) end
+      value = list
     end
+    args[param.name] = param.type == "device" and device or value
   end
   return args
 end
@@ -207,10 +186,7 @@ local function run(call, device)
     local args = arguments(call, device, bases, false)
     local target = args[first.name]
     args[first.name] = nil
-    if core.is_tensor(target) then
-      if next(args) then method(target, args) else method(target) end
-    end
-    return {target, unpack(bases)}
+    return {method(target, next(args) and args or nil), unpack(bases)}
   end
   local function forward() return core.call(call.op, arguments(call, device, bases, tracked)) end
   local is_balanced = call.mode == "checkpointed" and device ~= "reference"
@@ -226,16 +202,22 @@ end
 local function magnitude(results)
   local largest = 4
   for _, t in ipairs(results) do
-    if core.is_tensor(t) and t:numel() > 0 then
-      local size = t:detach():to("cpu"):to("f64"):abs()
-      largest = math.max(largest, ag.where(size:isfinite(), size, 0):amax():item())
+    if t:numel() > 0 then
+      local sizes = t:detach():to("cpu"):to("f64"):abs()
+      largest = math.max(largest, ag.where(sizes:isfinite(), sizes, 0):amax():item())
     end
   end
   return largest
 end
 
--- Sums of squares that overflow, and terms that cancel: compared where the values are tame.
+-- Sums of squares overflow here, and terms cancel: values_spec compares these on tame values.
 local is_wild = {layer_norm = true, group_norm = true, batch_norm = true, rms_norm = true, norm = true, prod = true}
+
+-- Errors are objects of the library; anything else is a mistake here or there.
+local function code_of(ok, err)
+  if ok then return "no error" end
+  return type(err) == "table" and err.code or error(err, 0)
+end
 
 local function check_call(op, seed)
   math.randomseed(seed)
@@ -243,29 +225,25 @@ local function check_call(op, seed)
   local ok, actual = pcall(run, call, "cpu")
   local is_reference_ok, expected = pcall(run, call, "reference")
   if not ok or not is_reference_ok then
-    local code, wanted = not ok and actual.code or "none", not is_reference_ok and expected.code or "none"
+    local code, wanted = code_of(ok, actual), code_of(is_reference_ok, expected)
     assert(code == wanted, ("%s on cpu (%s), %s on reference (%s)"):format(code, actual, wanted, expected))
     return
   end
   assert(#actual == #expected, "as many results and gradients")
   if samples.load(op).arbitrary or is_wild[op] then return end
-  local options = {ulps = 256, magnitude = magnitude(expected)}
+  local options = {magnitude = magnitude(expected)}
   for i, t in ipairs(expected) do
-    if core.is_tensor(t) then approx.check(actual[i], t, options) end
+    options.tolerance = 256 * math.max(call.eps, approx.eps[t.dtype] or 0)
+    approx.check(actual[i], t, options)
   end
 end
 
 describe("random calls", function()
   it("agree with the reference device in results, gradients and errors", function()
-    local check = cases.begin()
-    local mutating = {sgd_step = true, adam_step = true, to_device = true}
+    local check, left_out = cases.begin(), {sgd_step = true, adam_step = true, to_device = true}
     for at, op in ipairs(core.op_names(true)) do
-      if samples.load(op) and not mutating[op] then
-        for i = 1, calls_per_op do
-          local seed = at * 1000 + i
-          check(("%s, seed %d"):format(op, seed), check_call, op, seed)
-        end
-      end
+      local count = samples.load(op) and not left_out[op] and 60 or 0
+      for seed = at * 1000 + 1, at * 1000 + count do check(("%s, seed %d"):format(op, seed), check_call, op, seed) end
     end
     check.done()
   end)

@@ -118,6 +118,34 @@ describe("op", function()
     end)
   end
 
+  it("of attributes that make no sense are refused with one code on every device", function()
+    local check, inf = cases.begin(), math.huge
+    local calls = {
+      {"argument", function(x) return x:roll({1, 2}, {1}) end}, {"argument", function(x) return x:roll({}) end},
+      {"value", function(x) return x:to("i32"):index_add(1, x:to("i64"), x:to("i32"), 0.5) end},
+      {"value", function(x) return x:to("i32"):index_add(1, x:to("i64"), x:to("i32"), inf) end},
+      {"value", function(x) return ag.linspace(-inf, 1, 5, {device = x.device}) end},
+      {"value", function(x) return x:sum():topk(0, 1) end},
+    }
+    for _, device in ipairs(ag.devices()) do
+      for i, call in ipairs(calls) do
+        check(("call %d on %s"):format(i, device), function()
+          local ok, err = pcall(call[2], ag.tensor({1, 2, 3}):to(device))
+          assert(not ok and err.code == call[1], tostring(err))
+        end)
+      end
+    end
+    check.done()
+  end)
+
+  it("of cross_entropy are NaN where the logits are no distribution, as those of log_softmax", function()
+    for _, device in ipairs(ag.devices()) do
+      local x = ag.tensor({{1, math.huge}, {-math.huge, -math.huge}, {0, -math.huge}}):to(device)
+      local loss = x:cross_entropy(ag.tensor({1, 1, 2}, {dtype = "i64"}):to(device), {reduction = "none"})
+      assert.is_true(loss[1]:isnan():item() and loss[2]:isnan():item() and loss:get(3) == math.huge)
+    end
+  end)
+
   it("was checked on every device, in every dtype and layout", function()
     for device, total in pairs(totals) do
       local parts = {}
