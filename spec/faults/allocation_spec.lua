@@ -4,26 +4,10 @@ local core = require "argand.core"
 local nn = require "argand.nn"
 local optim = require "argand.optim"
 local cases = require "support.cases"
+local memory = require "support.memory"
 
 local most = 2000
-
-local jit = require "jit"
-
--- Compiled traces hold what they found in upvalues: they go first.
-local function held()
-  jit.flush()
-  collectgarbage()
-  collectgarbage()
-  local memory = ag.memory()
-  return memory.live, memory.nodes, memory.heap_blocks
-end
-
-local function sane()
-  local x = ag.tensor({1, 2, 3}, {requires_grad = true})
-  local sum = (x * x):sum()
-  sum:backward()
-  assert(sum:item() == 14 and x.grad:get(3) == 6, "the process is not usable any more")
-end
+local held, sane = memory.held, memory.sane
 
 -- Runs run(make()) with the n-th allocation failing, n = 1, 2, ... A failure in make is no matter of run.
 local function each_allocation(check, name, make, run)
@@ -47,17 +31,7 @@ local function each_allocation(check, name, make, run)
       end
       err = nil -- luacheck: ignore
       sane()
-      if not passed then
-        local live_after, nodes_after, blocks_after = held()
-        for _ = 1, 3 do -- a value may be left in a stale slot of Lua's: other work overwrites it, what is lost stays lost
-          if live_after == live and nodes_after == nodes and blocks_after == blocks then break end
-          coroutine.wrap(sane)()
-          live_after, nodes_after, blocks_after = held()
-        end
-        assert(live_after == live, ("%+d bytes in tensors"):format(live_after - live))
-        assert(nodes_after == nodes, ("%+d tape nodes"):format(nodes_after - nodes))
-        assert(blocks_after == blocks, ("%+d heap blocks"):format(blocks_after - blocks))
-      end
+      if not passed then memory.assert_not_grown(live, nodes, blocks) end
     end)
     if passed ~= false then return end
   end
