@@ -26,7 +26,6 @@ void cpu_strided_copy(const struct strided_copy *copy);
 
 /* dispatch.c: picks the tables of kernels for the instruction set, once */
 void cpu_dispatch_init(void);
-cpu_isa cpu_isa_in_use(void);
 const struct elementwise_kernels *cpu_elementwise_kernels(void);
 const struct convert_kernels *cpu_convert_kernels(void);
 const struct reduce_kernels *cpu_reduce_kernels(void);

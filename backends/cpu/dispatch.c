@@ -21,19 +21,15 @@ static const struct kernel_tables tables[CPU_ISA_COUNT] = {
     [CPU_AVX512] = TABLES(avx512),
 };
 
-static struct {
-    cpu_isa isa;
-    struct kernel_tables tables; /* a copy: one load less in every call */
-} in_use;
+static struct kernel_tables in_use; /* a copy: one load less in every call */
 
 void cpu_dispatch_init(void) {
-    in_use.isa = cpu_detect();
-    in_use.tables = tables[in_use.isa];
-    gemm_select(in_use.isa);
+    cpu_isa isa = cpu_detect();
+    in_use = tables[isa];
+    gemm_select(isa);
 }
 
-cpu_isa cpu_isa_in_use(void) { return in_use.isa; }
-const struct elementwise_kernels *cpu_elementwise_kernels(void) { return in_use.tables.elementwise; }
-const struct convert_kernels *cpu_convert_kernels(void) { return in_use.tables.convert; }
-const struct reduce_kernels *cpu_reduce_kernels(void) { return in_use.tables.reduce; }
-const struct fused_kernels *cpu_fused_kernels(void) { return in_use.tables.fused; }
+const struct elementwise_kernels *cpu_elementwise_kernels(void) { return in_use.elementwise; }
+const struct convert_kernels *cpu_convert_kernels(void) { return in_use.convert; }
+const struct reduce_kernels *cpu_reduce_kernels(void) { return in_use.reduce; }
+const struct fused_kernels *cpu_fused_kernels(void) { return in_use.fused; }

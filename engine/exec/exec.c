@@ -14,7 +14,6 @@
 static const recorder *active_recorder;
 
 void exec_set_recorder(const recorder *r) { active_recorder = r; }
-bool exec_has_decomposition(int op) { return decompositions[op] != NULL; }
 
 /* ---- rules ---- */
 
@@ -159,11 +158,8 @@ static ag_status run_prepared(ag_call *call, const kernel *k) {
 /* A half-precision call without a kernel of its own: the same call in f32, results converted back. */
 static ag_status run_widened(ag_call *call, const kernel *k) {
     ag_dtype compute = call->compute, dtypes[AG_MAX_OUTPUTS];
-    ag_tensor *targets[AG_MAX_OUTPUTS];
     for (int i = 0; i < call->num_outputs; i++) {
         dtypes[i] = call->out[i].dtype;
-        targets[i] = call->outputs[i];
-        call->outputs[i] = NULL;
         if (dtypes[i] == compute) call->out[i].dtype = AG_F32;
     }
     call->compute = AG_F32;
@@ -171,12 +167,9 @@ static ag_status run_widened(ag_call *call, const kernel *k) {
     if (status == AG_OK) status = run_prepared(call, k);
     for (int i = 0; i < call->num_outputs; i++) {
         ag_tensor *wide = call->outputs[i];
-        call->outputs[i] = targets[i];
+        call->outputs[i] = NULL;
         call->out[i].dtype = dtypes[i];
-        if (status == AG_OK && targets[i])
-            status = exec_copy(wide, targets[i]);
-        else if (status == AG_OK)
-            status = exec_convert(wide, dtypes[i], &call->outputs[i]);
+        if (status == AG_OK) status = exec_convert(wide, dtypes[i], &call->outputs[i]);
         tensor_release(wide);
     }
     call->compute = compute;
@@ -229,10 +222,7 @@ static ag_status run_computed(ag_call *call) {
     bool widened;
     const kernel *k = find_kernel(call, dtype, &widened);
     if (!k) return decompositions[call->op->id] ? run_decomposed(call) : unsupported(call, dtype);
-    if (widened && !(call->op->flags & OP_IS_ELEMENTWISE)) {
-        if (!(call->op->flags & OP_IS_DYNAMIC)) AG_TRY(allocate_outputs(call));
-        return run_widened(call, k);
-    }
+    if (widened && !(call->op->flags & OP_IS_ELEMENTWISE)) return run_widened(call, k);
     AG_TRY(allocate_outputs(call));
     return call->op->flags & OP_IS_ELEMENTWISE ? k->run(call) : run_prepared(call, k);
 }

@@ -45,7 +45,6 @@ ag_status exec_copy(ag_tensor *source, ag_tensor *target);
 ag_status exec_contiguous(ag_tensor *tensor, ag_tensor **out);
 /* exec_convert returns a tensor of dtype with the same values, untracked; tensor itself, retained, when it has it already. */
 ag_status exec_convert(ag_tensor *tensor, ag_dtype dtype, ag_tensor **out);
-bool exec_has_decomposition(int op);
 
 /* decompositions: exec/decompositions_*.c. A decomposition fills call->outputs by running other ops. */
 struct expr;

@@ -206,14 +206,6 @@ ag_tensor *ex_narrow(expr *e, ag_tensor *x, int64_t dim, int64_t start, int64_t 
     return ex_run(e, &call);
 }
 
-ag_tensor *ex_select(expr *e, ag_tensor *x, int64_t dim, int64_t index) {
-    ag_call call;
-    if (!prepare(e, &call, OP_select, x, NULL)) return NULL;
-    call.attrs[0].i = dim;
-    call.attrs[1].i = index;
-    return ex_run(e, &call);
-}
-
 ag_tensor *ex_cat2(expr *e, ag_tensor *a, ag_tensor *b, int64_t dim) {
     ag_call call;
     if (e->status != AG_OK) return NULL;

@@ -50,7 +50,6 @@ ag_tensor *ex_transpose(expr *e, ag_tensor *x, int64_t dim0, int64_t dim1);
 ag_tensor *ex_unsqueeze(expr *e, ag_tensor *x, int64_t dim);
 ag_tensor *ex_squeeze(expr *e, ag_tensor *x, int64_t dim);
 ag_tensor *ex_narrow(expr *e, ag_tensor *x, int64_t dim, int64_t start, int64_t length);
-ag_tensor *ex_select(expr *e, ag_tensor *x, int64_t dim, int64_t index);
 ag_tensor *ex_flip(expr *e, ag_tensor *x, int64_t dim);
 ag_tensor *ex_cast(expr *e, ag_tensor *x, ag_dtype dtype);
 ag_tensor *ex_full(expr *e, const shape *s, double value, ag_dtype dtype, ag_device *device);

@@ -115,11 +115,13 @@ static ag_arg convert(lua_State *L, binding *b, const op_binding *ob, int i, scr
     return (ag_arg){.kind = AG_ARG_NONE};
 }
 
-/* A last table with a string key is the options table; one with positions is a list. */
-static bool is_options(lua_State *L, int index) {
+/* A last table with a string key is the options table; one with positions is a list. An empty one is options, but where the
+ * parameter in its place takes a list. */
+static bool is_options(lua_State *L, const op_binding *ob, int index) {
     if (index < 1 || lua_type(L, index) != LUA_TTABLE || lua_objlen(L, index) > 0) return false;
     lua_pushnil(L);
-    if (!lua_next(L, index)) return false;
+    if (!lua_next(L, index))
+        return index > ob->num_params || (ob->wants[index - 1] != WANT_LIST && ob->wants[index - 1] != WANT_TENSORS);
     bool is_string = lua_type(L, -2) == LUA_TSTRING;
     lua_pop(L, 2);
     return is_string;
@@ -185,21 +187,10 @@ static void read_options(lua_State *L, binding *b, const op_binding *ob, scratch
     }
 }
 
-/* An empty last table is an options table as well, but where the parameter in its place takes a list. */
-static bool is_empty_options(lua_State *L, const op_binding *ob, int index) {
-    if (index < 1 || lua_type(L, index) != LUA_TTABLE || lua_objlen(L, index) > 0) return false;
-    lua_pushnil(L);
-    if (lua_next(L, index)) {
-        lua_pop(L, 2);
-        return false;
-    }
-    return index > ob->num_params || (ob->wants[index - 1] != WANT_LIST && ob->wants[index - 1] != WANT_TENSORS);
-}
-
 /* Turns the Lua arguments into args; returns how many. Lua stack values stay, so that what args point to stays. */
 static int read_args(lua_State *L, binding *b, const op_binding *ob, scratch *s, ag_arg *args, ag_call_options *options,
                      bool *requires_grad) {
-    int top = lua_gettop(L), has_options = is_options(L, top) || is_empty_options(L, ob, top), last = top - has_options, at = 1, count = 0;
+    int top = lua_gettop(L), has_options = is_options(L, ob, top), last = top - has_options, at = 1, count = 0;
     while (at <= last) {
         if (count == ob->num_params)
             return binding_fail(L, b, AG_E_ARGUMENT, ag_op_name(ob->op), "", "too many arguments; the signature is %s",

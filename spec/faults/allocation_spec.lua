@@ -4,10 +4,10 @@ local core = require "argand.core"
 local nn = require "argand.nn"
 local optim = require "argand.optim"
 local cases = require "support.cases"
-local memory = require "support.memory"
+local live_memory = require "support.live_memory"
 
 local most = 2000
-local held, sane = memory.held, memory.sane
+local sane = live_memory.sane
 
 -- Runs run(make()) with the n-th allocation failing, n = 1, 2, ... A failure in make is no matter of run.
 local function each_allocation(check, name, make, run)
@@ -16,7 +16,7 @@ local function each_allocation(check, name, make, run)
   for n = 1, most do
     local passed
     check(("%s, allocation %d"):format(name, n), function()
-      local live, nodes, blocks = held()
+      local before = live_memory.now()
       -- In a coroutine, whose stack goes with it: on ours a value may outlive its use.
       local ok, err = coroutine.resume(coroutine.create(function()
         local state = make()
@@ -31,7 +31,7 @@ local function each_allocation(check, name, make, run)
       end
       err = nil -- luacheck: ignore
       sane()
-      if not passed then memory.assert_not_grown(live, nodes, blocks) end
+      if not passed then live_memory.assert_same(before) end
     end)
     if passed ~= false then return end
   end
@@ -77,7 +77,13 @@ local samples = {
   checkpoint = {{30, 4}, fn = function(a) return ag.checkpoint(function(x) return x:exp() * 2 end, a) end},
 }
 
+-- Interpreted: compiled code leaves values of its own in Lua's stack, and then what is held is not exact.
+local was_compiling = jit.status()
+
 describe("a failing allocation", function()
+  setup(function() jit.off() end)
+  teardown(function() if was_compiling then jit.on() end end)
+
   for _, device in ipairs {"cpu", "reference"} do
     it("is an error in forward and backward on " .. device, function()
       local check = cases.begin()

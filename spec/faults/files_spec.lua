@@ -1,8 +1,8 @@
 --- files: every cut of a file, every flipped byte of its header, and every allocation that fails while it is read.
 local ag = require "argand"
 local core = require "argand.core"
-local jit = require "jit"
 local cases = require "support.cases"
+local live_memory = require "support.live_memory"
 
 local path = os.tmpname()
 
@@ -17,14 +17,6 @@ local function read()
   local content = file:read "*a"
   file:close()
   return content
-end
-
-local function held()
-  jit.flush()
-  collectgarbage()
-  collectgarbage()
-  local memory = ag.memory()
-  return memory.live, memory.heap_blocks
 end
 
 local function gzip(content)
@@ -57,7 +49,7 @@ describe("a damaged file", function()
 
   it("is refused wherever it is cut", function()
     local check = cases.begin()
-    local live, blocks = held()
+    local before = live_memory.now()
     for kind, content in pairs(contents) do
       for length = 0, #content - 1 do
         check(("%s, %d bytes"):format(kind, length), function()
@@ -68,14 +60,13 @@ describe("a damaged file", function()
         end)
       end
     end
-    local live_after, blocks_after = held()
-    assert.same({live, blocks}, {live_after, blocks_after})
+    assert.same(before, live_memory.now())
     check.done()
   end)
 
   it("never harms the process, whatever byte is wrong", function()
     local check = cases.begin()
-    local live, blocks = held()
+    local before = live_memory.now()
     for kind, content in pairs(contents) do
       for at = 1, math.min(#content, 140) do
         for _, change in ipairs {1, 128, 255} do
@@ -88,8 +79,7 @@ describe("a damaged file", function()
         end
       end
     end
-    local live_after, blocks_after = held()
-    assert.same({live, blocks}, {live_after, blocks_after})
+    assert.same(before, live_memory.now())
     check.done()
   end)
 
@@ -97,7 +87,7 @@ describe("a damaged file", function()
     local check = cases.begin()
     for kind, content in pairs(contents) do
       write(content)
-      local live, blocks = held()
+      local before = live_memory.now()
       for n = 1, 100 do
         core.memory_fail_after(n)
         local t, err = loaders[kind](path)
@@ -108,8 +98,7 @@ describe("a damaged file", function()
         end
         check(("%s, allocation %d"):format(kind, n), function()
           assert.equal("memory", err.code)
-          local live_after, blocks_after = held()
-          assert.same({live, blocks}, {live_after, blocks_after})
+          assert.same(before, live_memory.now())
         end)
       end
     end

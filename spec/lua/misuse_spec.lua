@@ -1,9 +1,9 @@
 --- misuse: the text of every kind of wrong use and of every failure of the world; after each one state is intact and the process lives.
 local ag = require "argand"
 local core = require "argand.core"
-local jit = require "jit"
 local nn = require "argand.nn"
 local cases = require "support.cases"
+local live_memory = require "support.live_memory"
 
 local here = debug.getinfo(1, "S").short_src
 
@@ -126,13 +126,7 @@ local files = {
   {"lying npy", "format", npy "(999999999999,)" .. "1234", "load_npy"},
 }
 
--- Compiled traces hold what they found in upvalues: they go first.
-local function now()
-  jit.flush()
-  collectgarbage()
-  collectgarbage()
-  return ag.memory()
-end
+local now = live_memory.now
 
 local function sane(memory)
   local x = ag.tensor({1, 2, 3}, {requires_grad = true})

@@ -8,7 +8,6 @@ local M = {}
 -- may drop the last reference to more.
 function M.now()
   jit.flush()
-  jit.flush() -- compiled traces hold the objects that they were recorded with
   collectgarbage()
   collectgarbage()
   local memory = ag.memory()
@@ -21,6 +20,25 @@ function M.difference(before)
   local bytes, blocks, nodes = now.live - before.live, now.blocks - before.blocks, now.nodes - before.nodes
   if bytes == 0 and blocks == 0 and nodes == 0 then return nil end
   return ("left %+d bytes, %+d heap blocks and %+d tape nodes behind"):format(bytes, blocks, nodes)
+end
+
+--- Raises unless the process still computes and differentiates.
+function M.sane()
+  local x = ag.tensor({1, 2, 3}, {requires_grad = true})
+  local sum = (x * x):sum()
+  sum:backward()
+  assert(sum:item() == 14 and x.grad:get(3) == 6, "the process is not usable any more")
+end
+
+--- Raises unless what is held is what it was.
+function M.assert_same(before)
+  local difference = M.difference(before)
+  for _ = 1, 3 do -- a value may be left in a stale slot of Lua's: other work overwrites it, what is lost stays lost
+    if not difference then return end
+    coroutine.wrap(M.sane)()
+    difference = M.difference(before)
+  end
+  if difference then error(difference, 0) end
 end
 
 --- Drops the functions and environments that busted keeps for `element` and everything below it.
