@@ -4,6 +4,10 @@
  * pending gradient was created later, so when a node comes off the heap its gradient is complete. The first gradient that
  * reaches a node is moved, later ones are added, in place when nobody else holds the tensor.
  *
+ * A leaf comes off last of all, for it is older than all that was made of it. One with a sink is served earlier: the run counts
+ * its uses beforehand and hands its gradient over when the last of them was differentiated. What a custom function will reach
+ * is not known beforehand, so while one is to come such leaves wait.
+ *
  * Runs nest (a custom function may call backward): a node's visits form a stack, the innermost run's on top, and each run takes
  * its own away when it ends. A nested run is on its own but for that of a checkpoint (ag_backward_inner), which hands gradients
  * of nodes older than the run around it to that run, so that each node is differentiated once, with its full
@@ -22,7 +26,8 @@ typedef struct visit {
     struct run *run;
     struct visit *outer; /* of the same node, in an enclosing run */
     struct visit *next;  /* all of this run */
-    bool is_queued, is_needed;
+    uint32_t num_uses;   /* of a leaf with a sink: edges to it that are still to be walked */
+    bool is_queued, is_needed, is_counted;
     ag_tensor *pending[]; /* [num_outputs]; owned; NULL = zero so far */
 } visit;
 
@@ -33,9 +38,11 @@ typedef struct run {
     bool is_inner;            /* ag_backward_inner */
     ag_tensor *const *inputs; /* to capture; [num_inputs] */
     int num_inputs;
-    ag_tensor **grads; /* captured; [num_inputs]; owned */
-    uint64_t start;    /* nodes with lower numbers were there before the run */
-    node *custom;      /* the custom function that is asked now */
+    ag_tensor **grads;  /* captured; [num_inputs]; owned */
+    uint64_t start;     /* nodes with lower numbers were there before the run */
+    node *custom;       /* the custom function that is asked now */
+    bool counts_uses;   /* num_uses and num_customs are kept */
+    size_t num_customs; /* custom functions that are still to be asked */
     visit *visits;
     visit **heap;
     size_t heap_len, heap_capacity;
@@ -259,6 +266,8 @@ static ag_status deliver(run *r, node *n, uint32_t output, ag_tensor *grad) {
         return status;
     }
     AG_TRY(accumulate(&v->pending[output], grad, r->create_graph));
+    /* A custom function went where no edge from the root leads: nothing is known to be complete before its turn. */
+    if (!v->is_counted && n->kind != NODE_LEAF) r->counts_uses = false;
     return v->is_queued ? AG_OK : heap_push(r, v);
 }
 
@@ -390,6 +399,56 @@ static ag_status send_grads(run *r, node *n, ag_tensor **grads) {
     return status;
 }
 
+/* ---- leaves with a sink ---- */
+
+static ag_status count_uses(run *r, node *root) {
+    visit **list = NULL;
+    size_t len = 0;
+    ag_status status = list_reachable(r, root, &list, &len);
+    for (size_t at = 0; status == AG_OK && at < len; at++) {
+        const node *n = list[at]->node;
+        list[at]->is_counted = true;
+        if (n->kind == NODE_CUSTOM) r->num_customs++;
+        for (uint32_t i = 0; i < n->num_inputs; i++)
+            if (n->edges[i].node && n->edges[i].node->sink.take) (*find_visit(r, n->edges[i].node))->num_uses++;
+    }
+    for (size_t at = 0; status == AG_OK && r->num_customs == 0 && at < len; at++)
+        if (list[at]->node->sink.expect) list[at]->node->sink.expect(list[at]->node->sink.context);
+    heap_free(list);
+    r->counts_uses = status == AG_OK;
+    return status;
+}
+
+static ag_status finish_leaf(run *r, visit *v) {
+    node *n = v->node;
+    if (!v->pending[0]) return AG_OK; /* served before its turn */
+    AG_TRY(hooks_run(n, v->pending));
+    AG_TRY(capture(r, v));
+    ag_status status = AG_OK;
+    if (!r->captures_only)
+        status =
+            n->sink.take ? n->sink.take(n->sink.context, n, v->pending[0]) : accumulate_leaf(n, v->pending[0], r->create_graph);
+    tensor_release(v->pending[0]);
+    v->pending[0] = NULL;
+    return status;
+}
+
+/* n was differentiated: serves the leaves for which it was the last to wait for. */
+static ag_status serve_leaves(run *r, const node *n) {
+    bool was_last_custom = n->kind == NODE_CUSTOM && --r->num_customs == 0;
+    for (uint32_t i = 0; i < n->num_inputs; i++) {
+        node *leaf = n->edges[i].node;
+        if (!leaf || !leaf->sink.take) continue;
+        visit *v = *find_visit(r, leaf);
+        if (!v || v->run != r || v->num_uses == 0) continue; /* it got its sink during this run */
+        if (--v->num_uses == 0 && r->num_customs == 0) AG_TRY(finish_leaf(r, v));
+    }
+    if (!was_last_custom) return AG_OK;
+    for (visit *v = r->visits; v; v = v->next)
+        if (v->node->sink.take && v->num_uses == 0) AG_TRY(finish_leaf(r, v));
+    return AG_OK;
+}
+
 static ag_status differentiate(run *r, visit *v) {
     node *n = v->node;
     ag_tensor *space[LOCAL_GRADS], **grads;
@@ -413,18 +472,16 @@ static ag_status differentiate(run *r, visit *v) {
         tape_release_recomputed(n);
     if (status == AG_OK) status = send_grads(r, n, grads);
     if (grads != space) heap_free(grads);
+    if (status == AG_OK && r->counts_uses) status = serve_leaves(r, n);
     return status;
 }
 
 static ag_status process(run *r, visit *v) {
     node *n = v->node;
+    if (n->kind == NODE_LEAF) return finish_leaf(r, v);
     AG_TRY(hooks_run(n, v->pending));
     AG_TRY(capture(r, v));
-    if (n->kind != NODE_LEAF) return !r->captures_only || n->is_forced || has_needed_input(r, n) ? differentiate(r, v) : AG_OK;
-    ag_status status = r->captures_only ? AG_OK : accumulate_leaf(n, v->pending[0], r->create_graph);
-    tensor_release(v->pending[0]);
-    v->pending[0] = NULL;
-    return status;
+    return !r->captures_only || n->is_forced || has_needed_input(r, n) ? differentiate(r, v) : AG_OK;
 }
 
 /* ---- entry ---- */
@@ -468,6 +525,8 @@ static ag_status run_backward(run *r, ag_tensor *const *roots, ag_tensor *const 
         node *start = roots[i]->node;
         status = make_seed(roots[i], seeds[i], &seed);
         if (status == AG_OK && r->captures_only) status = mark_needed(r, start);
+        if (status == AG_OK && start->reaches_sink && num_roots == 1 && !r->captures_only && !r->is_inner)
+            status = count_uses(r, start);
         if (status == AG_OK)
             status = deliver(home_of(r, start), start, roots[i]->node_output, seed);
         else

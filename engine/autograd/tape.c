@@ -153,6 +153,7 @@ ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_i
     for (uint32_t i = 0; i < num_inputs; i++) {
         const ag_tensor *t = inputs[i];
         n->edges[i] = (edge){.node = t ? node_retain(t->node) : NULL, .output = t ? t->node_output : 0};
+        if (n->edges[i].node && n->edges[i].node->reaches_sink) n->reaches_sink = true;
     }
     memset(n->saved, 0, num_saved * sizeof(saved));
     atomic_fetch_add_explicit(&live_nodes, 1, memory_order_relaxed);
@@ -163,6 +164,12 @@ ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_i
 ag_status tape_leaf_new(const ag_tensor *tensor, node **out) {
     ag_tensor *outputs[1] = {(ag_tensor *)tensor};
     return tape_node_new(NODE_LEAF, NULL, 0, outputs, 1, 0, 0, 0, out);
+}
+
+void tape_set_sink(node *leaf, leaf_sink sink) {
+    assert(leaf->kind == NODE_LEAF);
+    leaf->sink = sink;
+    leaf->reaches_sink = sink.take != NULL;
 }
 
 void tape_attach(node *n, ag_tensor **outputs, uint32_t num_outputs) {

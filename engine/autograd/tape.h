@@ -56,6 +56,16 @@ typedef struct hook {
     struct hook *next;
 } hook;
 
+/* A leaf's sink takes each finished gradient (borrowed, of the leaf's shape, dtype and device) in the place of the accumulation
+ * into leaf->grad. It runs on the thread that called backward, as soon as nothing more can come to the leaf: while the rest of
+ * backward is still to run, unless a custom function is. An error ends backward. */
+typedef struct leaf_sink {
+    ag_status (*take)(void *context, struct node *leaf, ag_tensor *grad); /* NULL = none */
+    void (*expect)(void *context); /* backward has begun and the leaf is among those it leads to; no leaf is told when it is not
+                                      known, for a custom function is in the graph; may be NULL */
+    void *context;
+} leaf_sink;
+
 typedef struct node {
     atomic_int refs;
     uint8_t kind;            /* node_kind */
@@ -64,6 +74,7 @@ typedef struct node {
     bool is_forced;          /* custom: always visited, it may reach tensors that are not its inputs */
     uint8_t recompute_depth; /* how many producers a recomputation may have to run, one below the other */
     int8_t index_base;
+    bool reaches_sink;    /* a leaf with a sink, or made of one */
     atomic_int num_users; /* saved tensors elsewhere whose producer this is: what it saves is kept for them after release */
     uint32_t size_bytes;  /* of the block with all its parts */
     uint32_t version;     /* of the outputs' storage when the call was through: a later one is not what it would give again */
@@ -80,6 +91,7 @@ typedef struct node {
     hook *hooks;
     char *where;            /* forward line, in anomaly mode; owned */
     ag_tensor *grad;        /* NODE_LEAF: the accumulated gradient; owned */
+    leaf_sink sink;         /* NODE_LEAF; whoever set it takes it away again */
     struct custom *custom;  /* NODE_CUSTOM; owned */
     struct node *next_free; /* work list of freeing */
     struct visit *visit;    /* of the backward run that is at work; backward.c */
@@ -103,6 +115,8 @@ struct custom {
 void tape_init(void);
 /* tape_leaf_new makes the node of a leaf like `tensor`. */
 ag_status tape_leaf_new(const ag_tensor *tensor, node **out);
+/* tape_set_sink gives a leaf a sink; {NULL} takes it away. */
+void tape_set_sink(node *leaf, leaf_sink sink);
 /* tape_node_new makes a node with room for the given parts, edges and metas filled from the tensors. */
 ag_status tape_node_new(node_kind kind, ag_tensor *const *inputs, uint32_t num_inputs, ag_tensor *const *outputs,
                         uint32_t num_outputs, uint32_t num_saved, uint32_t num_attrs, uint32_t num_ints, node **out);

@@ -80,6 +80,8 @@ ag_status error_set(ag_status code, const char *op, const char *arg, const char 
                     const char *got_format, ...) {
     ag_error error; /* built aside: the texts may come from the record itself */
     error.code = code;
+    error.sequence = 0;
+    error.num_culprits = 0;
     copy_text(error.op, sizeof error.op, op);
     copy_text(error.arg, sizeof error.arg, arg);
     copy_text(error.expected, sizeof error.expected, expected);
@@ -118,6 +120,14 @@ ag_status error_memory(const char *op, size_t size_bytes) {
     if (info.limit_bytes > 0) size_text((double)info.limit_bytes, limit, sizeof limit);
     return error_set(AG_E_MEMORY, op, NULL, NULL, hint, "out of memory: %s asked for, %s in use (peak %s), %s cached, limit %s",
                      asked, live, peak, cached, limit);
+}
+
+void error_set_culprits(const int32_t *culprits, int num_culprits, uint64_t sequence) {
+    ag_error *record = error_record();
+    if (num_culprits > AG_MAX_CULPRITS) num_culprits = AG_MAX_CULPRITS;
+    record->sequence = sequence;
+    record->num_culprits = num_culprits;
+    memcpy(record->culprits, culprits, (size_t)num_culprits * sizeof *culprits);
 }
 
 void error_name_op(const char *op) {

@@ -18,6 +18,8 @@ ag_status error_memory(const char *op, size_t size_bytes);
 void error_name_op(const char *op);
 /* error_rename_op puts `op` in place of the op that failed inside it; the argument stays when `keeps_arg`. */
 void error_rename_op(const char *op, bool keeps_arg);
+/* error_set_culprits adds to the record which ranks are to blame and the number of the call; the message is as it was. */
+void error_set_culprits(const int32_t *culprits, int num_culprits, uint64_t sequence);
 ag_error *error_record(void);
 /* error_in is error_name_op for a status on its way out. */
 static inline ag_status error_in(ag_status status, const char *op) {

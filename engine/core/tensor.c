@@ -19,6 +19,16 @@ static size_t storage_bytes(bool is_inline, size_t size_bytes) {
     return sizeof(storage) + (!is_inline ? 0 : size_bytes ? (size_bytes + 15) / 16 * 16 : 16);
 }
 
+static void storage_init(storage *s, ag_device *device, size_t size_bytes) {
+    atomic_init(&s->refs, 1);
+    atomic_init(&s->version, 0);
+    atomic_init(&s->num_tracked_views, 0);
+    atomic_init(&s->is_charged, false);
+    s->device = device;
+    s->size_bytes = size_bytes;
+    s->release = NULL;
+}
+
 static storage *storage_new(ag_device *device, size_t size_bytes) {
     bool is_inline = device->is_host && size_bytes <= STORAGE_INLINE_BYTES;
     size_t struct_bytes = storage_bytes(is_inline, size_bytes);
@@ -29,12 +39,19 @@ static storage *storage_new(ag_device *device, size_t size_bytes) {
         heap_give(result, struct_bytes);
         return NULL;
     }
-    atomic_init(&result->refs, 1);
-    atomic_init(&result->version, 0);
-    atomic_init(&result->num_tracked_views, 0);
-    atomic_init(&result->is_charged, false);
-    result->device = device;
-    result->size_bytes = size_bytes;
+    storage_init(result, device, size_bytes);
+    return result;
+}
+
+/* is_charged from the start: no holder's bookkeeping is to count memory that another one owns. */
+static storage *storage_over(ag_device *device, void *data, size_t size_bytes, void (*release)(void *), void *context) {
+    storage *result = heap_take(storage_bytes(true, sizeof context));
+    if (!result) return NULL;
+    storage_init(result, device, size_bytes);
+    atomic_store_explicit(&result->is_charged, true, memory_order_relaxed);
+    result->data = data;
+    result->release = release;
+    memcpy(result->inline_data, &context, sizeof context);
     return result;
 }
 
@@ -52,6 +69,14 @@ static bool drop_ref(atomic_int *refs) {
 
 static void storage_release(storage *s) {
     if (!drop_ref(&s->refs)) return;
+    if (s->release) {
+        void (*release)(void *) = s->release;
+        void *context;
+        memcpy(&context, s->inline_data, sizeof context);
+        heap_give(s, storage_bytes(true, sizeof context));
+        release(context);
+        return;
+    }
     bool is_inline = s->data == (void *)s->inline_data;
     if (!is_inline) s->device->free(s->device, s->data, s->size_bytes);
     heap_give(s, storage_bytes(is_inline, s->size_bytes));
@@ -92,6 +117,22 @@ ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tenso
     if (!tensor->storage) {
         heap_give(tensor, tensor_bytes(tensor->ndim));
         return error_memory(NULL, size_bytes);
+    }
+    *out = tensor;
+    return AG_OK;
+}
+
+ag_status tensor_from_memory(ag_dtype dtype, const shape *s, ag_device *device, void *data, size_t size_bytes,
+                             void (*release)(void *), void *context, ag_tensor **out) {
+    assert(device->is_host && data && (uintptr_t)data % 16 == 0 && release);
+    assert(size_bytes >= (size_t)shape_numel(s) * dtype_size(dtype));
+    ag_tensor *tensor = tensor_make(dtype, s);
+    if (!tensor) return error_memory(NULL, tensor_bytes(s->ndim));
+    shape_contiguous_strides(s, tensor->strides);
+    tensor->storage = storage_over(device, data, size_bytes, release, context);
+    if (!tensor->storage) {
+        heap_give(tensor, tensor_bytes(tensor->ndim));
+        return error_memory(NULL, storage_bytes(true, sizeof context));
     }
     *out = tensor;
     return AG_OK;

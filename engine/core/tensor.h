@@ -4,7 +4,8 @@
  * strides and offset never change after construction. Writing in place goes to the storage and bumps its version; when
  * such a write has to be recorded for gradients, a new tensor takes the place of the old one (autograd/tape.h).
  *
- * Small data (<= 64 bytes) lies inside the storage struct, so a small result costs two small allocations.
+ * Small data (<= 64 bytes) lies inside the storage struct, so a small result costs two small allocations. Memory that something
+ * else owns (a shared block) becomes a storage that calls back when its last view goes.
  *
  * node: what autograd knows about the tensor; NULL = untracked. That pointer is the only sign of being tracked.
  */
@@ -27,7 +28,8 @@ typedef struct storage {
     ag_device *device;
     void *data;
     size_t size_bytes;
-    _Alignas(16) unsigned char inline_data[]; /* the data when it is small, else none */
+    void (*release)(void *context);           /* of memory that is not the device's: called last; else NULL */
+    _Alignas(16) unsigned char inline_data[]; /* the data when it is small, the context of release, else none */
 } storage;
 
 struct node; /* autograd/tape.h */
@@ -50,6 +52,11 @@ struct ag_tensor {
 
 /* tensor_new makes a contiguous tensor over fresh, uninitialised storage on device. s is checked by the caller. */
 ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tensor **out);
+/* tensor_from_memory makes a contiguous tensor over size_bytes of memory at data (aligned to 16) that somebody else owns; it counts
+ * as no memory of the device. release(context) is called once, by the thread that gives the last view back, never when this
+ * fails. */
+ag_status tensor_from_memory(ag_dtype dtype, const shape *s, ag_device *device, void *data, size_t size_bytes,
+                             void (*release)(void *context), void *context, ag_tensor **out);
 /* tensor_scalar makes a weak 0-d tensor that holds value: i64 when is_integer, else f64. */
 ag_status tensor_scalar(double value, bool is_integer, ag_device *device, ag_tensor **out);
 /* tensor_view makes another handle on source's storage. */

@@ -34,6 +34,7 @@ extern "C" {
 
 #define AG_VERSION "0.1.0"
 #define AG_MAX_NDIM 8
+#define AG_MAX_CULPRITS 8
 
 /* One row a status: constant, the word that Lua sees in `err.code`. */
 #define AG_STATUS_MAP(X)            \
@@ -54,6 +55,10 @@ extern "C" {
     X(AG_E_FILE, "file")            \
     X(AG_E_FORMAT, "format")        \
     X(AG_E_INTERRUPTED, "interrupted") \
+    X(AG_E_PEER, "peer")            \
+    X(AG_E_TIMEOUT, "timeout")      \
+    X(AG_E_MISMATCH, "mismatch")    \
+    X(AG_E_NETWORK, "network")      \
     X(AG_E_USER, "user")
 
 typedef enum ag_status {
@@ -85,6 +90,9 @@ typedef struct ag_error {
     char got[256];      /* what came */
     char hint[256];     /* what to do */
     char message[768];  /* all of it in one line, without the code */
+    uint64_t sequence;  /* of a collective: the number of the call in its group; 0 = none */
+    int32_t num_culprits;
+    int32_t culprits[AG_MAX_CULPRITS]; /* ranks of the world that are to blame, the first few of them */
 } ag_error;
 
 /* ag_last_error returns this thread's record; it is never NULL and stays valid until the next failing call. */
@@ -282,6 +290,221 @@ typedef void (*ag_where_fn)(char *buffer, size_t len);
 AG_API void ag_set_anomaly_mode(bool enabled, ag_where_fn where);
 AG_API bool ag_anomaly_mode(void);
 AG_API int64_t ag_autodiff_live_nodes(void); /* of the tape, in all threads */
+
+/* ---- distributed jobs ---- */
+/* A group is this process's (or thread's) membership in a set of ranks that call collectives together, in the same order. Ranks
+ * are numbered from 0. Every call has a number; ranks compare what they call before they touch data, so a different op, dtype,
+ * shape, root or a skipped call on one rank is AG_E_MISMATCH on all. No wait is unbounded: AG_E_TIMEOUT names who did not come;
+ * a rank that died, stopped, left or failed is AG_E_PEER. After such an error the group has ended (ag_group_has_ended): the next
+ * calls give the same error until ag_group_regroup. Inputs are intact after every failure.
+ *
+ * Threads. Calls of a group come from one thread; works may be waited for by it. A service thread of the library answers the
+ * others meanwhile. After fork the child must not use a group.
+ */
+typedef struct ag_group ag_group;
+typedef struct ag_work ag_work; /* a call under way */
+
+/* Zero and NULL mean the default. */
+typedef struct ag_group_options {
+    int rank, size;
+    int local_rank, local_size; /* on this host; for information */
+    const char *coordinator; /* where rank 0 listens: "ipc://@name" or "tcp://host:port"; not needed when size is 1 */
+    int coordinator_fd;      /* > 0: a listening TCP socket that rank 0 takes over */
+    const char *job;         /* names this job: the same on all its ranks and on no other job's; up to 63 bytes */
+    uint32_t epoch;          /* rises with each restart */
+    const char *key_file;    /* made by ag_keygen; NULL = no CURVE, and then loopback and ipc addresses only */
+    const char *address;     /* of this rank's own sockets: an IP address; NULL = loopback, or that of the route to rank 0 */
+    const char *transport;   /* "auto", "shm", "ipc", "tcp" */
+    double timeout_s;        /* of a collective; 300 */
+    double init_timeout_s;   /* of joining; 60 */
+    double heartbeat_s, expiry_s; /* 0.25; 5: a rank that is not heard of for so long is lost */
+} ag_group_options;
+
+AG_API bool ag_dist_is_available(void); /* jobs of several processes: built with ZeroMQ */
+/* ag_keygen writes a new key pair for a job to a file of mode 0600 that must not exist; AG_E_FILE, AG_E_UNSUPPORTED. */
+AG_API ag_status ag_keygen(const char *path);
+/* ag_group_open joins the job and returns the group of all its ranks (the world), after all have come. Size 1 needs nothing.
+ * Errors: AG_E_TIMEOUT naming the ranks that are missing, AG_E_NETWORK, AG_E_STATE (refused, with the reason), AG_E_VALUE,
+ * AG_E_UNSUPPORTED (built without ZeroMQ), AG_E_FILE (keys). */
+AG_API ag_status ag_group_open(const ag_group_options *options, ag_group **out);
+/* ag_group_open_threads makes a world of `size` members for as many threads of this process: groups [size]. */
+AG_API ag_status ag_group_open_threads(int size, ag_group **groups);
+/* ag_group_split makes a group of some ranks of parent: ranks [num_ranks], rising numbers of the parent's. All members of parent
+ * call it with the same ranks; *out is NULL for who is not among them. */
+AG_API ag_status ag_group_split(ag_group *parent, const int *ranks, int num_ranks, ag_group **out);
+/* ag_group_close says goodbye, waits for the others at most wait_s, and frees the group; groups made from it are closed first.
+ * NULL is accepted. ag_group_free is for ends without goodbye: the others learn that this rank left. */
+AG_API ag_status ag_group_close(ag_group *group, double wait_s);
+AG_API void ag_group_free(ag_group *group);
+/* ag_group_abort ends the world of `group` on all ranks with AG_E_PEER: "rank 2 failed: reason". */
+AG_API void ag_group_abort(ag_group *group, const char *reason);
+/* ag_group_regroup makes a new world of the ranks that still live, in their old order; `group` must be a world and is freed when
+ * it succeeds. AG_E_PEER when fewer than min_size (0: more than half of the old size) have come within grace_s (0: 5). */
+AG_API ag_status ag_group_regroup(ag_group *group, int min_size, double grace_s, ag_group **out);
+AG_API int ag_group_rank(const ag_group *group);
+AG_API int ag_group_size(const ag_group *group);
+AG_API int ag_group_world_rank(const ag_group *group, int rank);
+AG_API uint32_t ag_group_epoch(const ag_group *group);
+AG_API const char *ag_group_transport(const ag_group *group); /* "none" (size 1), "inproc", "shm", "ipc", "tcp" */
+AG_API bool ag_group_is_encrypted(const ag_group *group);
+AG_API bool ag_group_has_ended(const ag_group *group); /* true: *ag_last_error* of the next call says why */
+/* ag_group_note puts a text such as "epoch 3, step 120" where others' timeout errors and the launcher show it. */
+AG_API void ag_group_note(ag_group *group, const char *text);
+typedef struct ag_group_stats {
+    int64_t num_calls, bytes_moved, num_messages, num_rejected;
+} ag_group_stats;
+AG_API void ag_group_stats_read(const ag_group *group, ag_group_stats *out);
+
+/* ag_collective says what to do. A tensor of any layout on a device with collectives; a result is contiguous.
+ *
+ * kind            input                       result
+ * all_reduce      [...]                       [...]
+ * reduce          [...]                       [...] on root, NULL elsewhere
+ * broadcast       [...] on every rank: shape  [...] with root's elements
+ * all_gather      [d, ...]                    [sum of d, ...], in rank order; counts: d of every rank, when they differ
+ * reduce_scatter  [size * d, ...]             [d, ...]
+ * gather          [d, ...]                    [sum of d, ...] on root, NULL elsewhere
+ * scatter         [size * d, ...] on root     [d, ...]; `like` gives dtype and shape of the result on other ranks
+ * all_to_all      [size * d, ...]             [size * d, ...]; counts: rows sent to each rank, output_counts: rows that come
+ * send            [...] to root               NULL
+ * receive         `like`: dtype and shape     [...] from root
+ * barrier         NULL                        NULL
+ */
+typedef struct ag_collective {
+    const char *kind;
+    const char *op;        /* "sum" (NULL), "mean", "min", "max", "prod"; of bool "and", "or" */
+    const char *algorithm; /* NULL = by the cost model */
+    int root;              /* of send and receive: the other rank */
+    ag_tensor *input, *like;
+    ag_tensor *out;        /* NULL = fresh; else contiguous, of the result's shape and dtype; may be the input */
+    const int64_t *counts, *output_counts; /* [size] or NULL */
+    double timeout_s;      /* 0 = the group's */
+} ag_collective;
+/* ag_collective_supports answers whether a tensor of this dtype on this device can take part, beforehand; else the reason
+ * ([len]) keeps apart what the device, the kind and this build cannot. */
+AG_API bool ag_collective_supports(const char *kind, const char *op, ag_dtype dtype, ag_device *device, char *reason, size_t len);
+/* ag_collective_run does it and waits. *out: the result, the caller's, NULL where there is none. Never recorded for gradients. A
+ * call that this rank refuses (AG_E_DTYPE, AG_E_DEVICE, AG_E_SHAPE …) is told to the others, who fail with AG_E_MISMATCH naming
+ * this rank and the reason, as soon as they make their call. */
+AG_API ag_status ag_collective_run(ag_group *group, const ag_collective *c, ag_tensor **out);
+/* ag_collective_start begins it; calls run in the order in which they were started. The input must not be written to before the
+ * work is done. */
+AG_API ag_status ag_collective_start(ag_group *group, const ag_collective *c, ag_work **out);
+AG_API bool ag_work_is_done(const ag_work *work);
+/* ag_work_wait waits at most timeout_s (AG_E_TIMEOUT, the work goes on); *out is the result, the caller's. */
+AG_API ag_status ag_work_wait(ag_work *work, double timeout_s, ag_tensor **out);
+AG_API void ag_work_release(ag_work *work); /* it is finished in the background; NULL is accepted */
+/* ag_collective_plan writes which algorithm would be chosen and the time that each is expected to take; returns buffer. */
+AG_API const char *ag_collective_plan(ag_group *group, const ag_collective *c, char *buffer, size_t len);
+
+/* One collective on a simulated network: all its ranks in this thread, on virtual time. Segments are cut, delayed and reordered as
+ * the seed says, the same way each time. For tests of programs: the library's Lua face runs whole scripts on it. */
+typedef struct ag_simulation {
+    int size;
+    uint64_t seed, sequence;            /* sequence: what error records give as the number of the call */
+    const int *world_ranks;             /* [size]: the names of the ranks in errors; NULL = 0, 1 … */
+    const char *fault;                  /* NULL = none; "dead": fault_rank ends somewhere in the call; "silent": it stops */
+    int fault_rank;
+    double min_delay_s, max_delay_s;    /* of a segment; 0 = 10 and 200 microseconds */
+    double expiry_s;                    /* after which a silent rank is lost; 0 = 5 */
+} ag_simulation;
+typedef struct ag_simulation_outcome {
+    ag_status status;
+    ag_error error;    /* what the rank would see, when status is not AG_OK */
+    ag_tensor *result; /* the caller's; NULL where there is none */
+    double end_s;      /* virtual time since the beginning of the call */
+    bool is_lost;      /* it is the rank of the fault: it sees nothing */
+} ag_simulation_outcome;
+/* ag_simulate_collective runs calls [size], whose algorithm, root, counts … mean what they mean in a group of that size; send and
+ * receive are a call of two ranks. outcomes: [size]. What happens to ranks is in the outcomes, also calls that differ; errors of the
+ * simulation itself are AG_E_ARGUMENT and AG_E_MEMORY, and leave no outcomes. num_segments may be NULL. */
+AG_API ag_status ag_simulate_collective(const ag_simulation *setup, const ag_collective *calls, ag_simulation_outcome *outcomes,
+                                        int64_t *num_segments);
+
+/* ag_group_shared_tensor makes, on all ranks together, memory in which all_reduce need not copy: *own is this rank's tensor (the
+ * input), *result where the sum goes; on one host all ranks read the same result. [numel] of dtype, zeros. */
+AG_API ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel, ag_tensor **own, ag_tensor **result);
+
+/* ---- data-parallel training ---- */
+/* A job keeps replicas of a model equal: every rank computes gradients of its own batch, and each step is made with their mean.
+ * Gradients are gathered in buckets, in reverse order of registration, and a bucket is reduced while backward goes on; so ranks
+ * take about as long as the slowest of them alone. All ranks make the same calls: one ag_ddp_sync a step.
+ *
+ * p.grad is the mean after ag_ddp_sync, and not defined between backward and there. It lies in the job's memory: a view, which
+ * ag_tensor_set_grad(p, NULL) takes away as usual. Gradients that were not cleared add up as they do without a job. A parameter
+ * without a gradient counts as zeros where other ranks have one; where none has, p.grad is NULL.
+ *
+ * A job belongs to the thread that trains. Between the first backward of a step and ag_ddp_sync other collectives need another
+ * group: how many reductions backward has started by then is not the same on all ranks. A group of size 1 is no special case. */
+typedef struct ag_ddp ag_ddp;
+typedef struct ag_ddp_item {
+    const char *name;
+    ag_tensor *tensor;
+} ag_ddp_item;
+
+/* Zero and NULL mean the default. The same on all ranks. */
+typedef struct ag_ddp_options {
+    int64_t bucket_bytes, first_bucket_bytes; /* 8 MiB; 1 MiB: the first one starts early */
+    const char *compress;     /* gradients travel as "bf16" or "f16", are summed in f32 and come back in their own dtype */
+    const char *start;        /* "broadcast": rank 0's values for all; "verify": they must be equal */
+    const char *check_finite; /* "skip": tell by ag_ddp_result; "error": AG_E_VALUE on all ranks; NULL: do not look */
+    bool shared_result;       /* p.grad is memory that all ranks of this host read: nothing is copied, and nobody may write to it */
+    bool shard;               /* each rank updates the parameters it owns: ag_ddp_place.owner, ag_ddp_share */
+    double timeout_s;         /* of a reduction; the group's */
+    const char *refusal;      /* this rank cannot register; the others are told why, and the call fails on all */
+} ag_ddp_options;
+
+/* ag_ddp_check tells whether a tensor can be a parameter of a job: AG_OK, or the record says why not and what to do. AG_E_KIND
+ * (not a float dtype), AG_E_UNSUPPORTED (device without collectives), AG_E_AUTODIFF (not a leaf, or without requires_grad),
+ * AG_E_STATE (registered already). */
+AG_API ag_status ag_ddp_check(ag_tensor *tensor);
+/* ag_ddp_open registers parameters, on all ranks of group together, and makes the values of parameters and buffers (tensors of
+ * any dtype that are not trained) equal. Names, dtypes, shapes, order and options are compared first: AG_E_MISMATCH names the
+ * first difference, on all ranks. The job holds the tensors. Errors: those of ag_ddp_check, AG_E_VALUE (options), and of groups. */
+AG_API ag_status ag_ddp_open(ag_group *group, const ag_ddp_item *parameters, int num_parameters, const ag_ddp_item *buffers,
+                             int num_buffers, const ag_ddp_options *options, ag_ddp **out);
+/* ag_ddp_free ends the job; parameters and gradients are ordinary again. It waits for nobody, except that a job which is dropped
+ * between backward and ag_ddp_sync ends its group first. NULL is accepted. */
+AG_API void ag_ddp_free(ag_ddp *ddp);
+
+typedef struct ag_ddp_place {
+    const char *name; /* valid while the job lives */
+    int position;     /* in the order of registration */
+    int bucket;
+    int owner;        /* the rank that updates it, in a job with `shard` */
+    int64_t offset;   /* elements from the start of the bucket */
+} ag_ddp_place;
+/* ag_ddp_find returns the job that a tensor is registered with, NULL when it is with none; place may be NULL. */
+AG_API ag_ddp *ag_ddp_find(const ag_tensor *tensor, ag_ddp_place *place);
+
+/* While accumulating, backward adds gradients up on this rank; the next backward outside, or ag_ddp_sync, reduces the sums. */
+AG_API void ag_ddp_set_accumulating(ag_ddp *ddp, bool is_accumulating);
+AG_API bool ag_ddp_is_accumulating(const ag_ddp *ddp);
+
+typedef struct ag_ddp_result {
+    int num_contributors; /* ranks that had a batch; the mean is over these */
+    bool is_finite;       /* false: the step is to be left out, the same on all ranks; see ag_ddp_report */
+} ag_ddp_result;
+/* ag_ddp_sync ends a step's gradients: reduces what backward did not, waits, and puts the means into the parameters' grad. A rank
+ * without a batch calls it with contributes false, as often as the others have batches: when num_contributors is 0 nobody had
+ * one, and no gradient is set. Errors: AG_E_STATE (accumulating), AG_E_VALUE (check_finite), those of groups; after
+ * AG_E_INTERRUPTED it can be called again. */
+AG_API ag_status ag_ddp_sync(ag_ddp *ddp, bool contributes, ag_ddp_result *out);
+/* ag_ddp_verify compares all ranks' parameters, bit by bit (by hashes): AG_E_MISMATCH names the first that differs, and the ranks
+ * where it does. */
+AG_API ag_status ag_ddp_verify(ag_ddp *ddp);
+/* ag_ddp_share gives all ranks the values of the parameters as their owners have them, after the owners have updated them: for
+ * jobs with `shard` (else AG_E_STATE), in which a rank's optimizer has state for an n-th of the parameters. */
+AG_API ag_status ag_ddp_share(ag_ddp *ddp);
+/* ag_ddp_report names the parameters and ranks that had NaN or Inf in the last step; "" = none, or not looked for. */
+AG_API const char *ag_ddp_report(const ag_ddp *ddp);
+typedef struct ag_ddp_stats {
+    int64_t num_steps, num_skipped, num_buckets;
+    int64_t bytes;     /* of gradients that were reduced */
+    int64_t num_early; /* reductions that backward started, out of num_steps * num_buckets */
+    double hidden_s, exposed_s; /* time that reductions took while backward ran; that ag_ddp_sync waited for them */
+} ag_ddp_stats;
+AG_API void ag_ddp_stats_read(const ag_ddp *ddp, ag_ddp_stats *out);
 
 /* ---- random ---- */
 /* A generator is a seed and the count of numbers drawn, its offset: number i depends on the seed and i only. Ops without a

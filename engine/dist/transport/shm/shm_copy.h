@@ -1,0 +1,16 @@
+/* shm_copy.h: copying and reducing between memory that other processors have just written. */
+#ifndef ARGAND_DIST_TRANSPORT_SHM_COPY_H
+#define ARGAND_DIST_TRANSPORT_SHM_COPY_H
+
+#include "dist/algorithm/collective.h"
+
+/* shm_copy copies bytes that do not overlap. The C library's memcpy turns to `rep movsb` for sizes that are common here, which
+ * is several times slower on lines that another processor owns. */
+void shm_copy(void *restrict dst, const void *restrict src, size_t num_bytes);
+
+/* shm_reduce: dst[i] = ((sources[0][i] op sources[1][i]) op …) / divisor, and the same to `second` unless it is NULL.
+ * dst, second: [count], apart from all sources. No sources give zeros. Halves are combined in f32 and rounded once. */
+void shm_reduce(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources, int divisor,
+                int64_t count);
+
+#endif

@@ -1,0 +1,304 @@
+/* shm_transport.c: the transport over an arena: making it, running a call, comparing prints, and telling how a wait ended. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/memory.h"
+#include "dist/transport/shm/shm.h"
+#include "platform/clock.h"
+#include "platform/cpu.h"
+
+static const char *op_of(const call_print *print) {
+    return print->kind < COLLECTIVE_KIND_COUNT ? collective_kind_name((collective_kind)print->kind) : "shared memory";
+}
+
+static int32_t world_rank(const shm *s, int rank) { return s->base.world_ranks ? s->base.world_ranks[rank] : rank; }
+
+static void copy_refusal(char dst[REFUSAL_BYTES], const char *text) { snprintf(dst, REFUSAL_BYTES, "%s", text ? text : ""); }
+
+static call_form form_of(const transport_call *request) {
+    if (request->block) return FORM_BLOCK;
+    return request->call.kind == COLLECTIVE_ALL_TO_ALL && request->call.counts ? FORM_COUNTS : FORM_PLAIN;
+}
+
+void shm_publish(shm *s, const transport_call *request) {
+    call_note *note = &s->arena->header->lines[s->base.rank].notes[s->round % 2];
+    note->print = request->print;
+    note->form = form_of(request);
+    note->block_offset = request->block ? (int64_t)request->block_offset : 0;
+    copy_refusal(note->refusal, request->refusal);
+}
+
+/* ---- how a wait ended ---- */
+
+/* The sentence for ranks that have not come: to a round when peer is -1. */
+static ag_status late_error(const shm_call *c, int peer) {
+    const shm *s = c->s;
+    const call_print *print = &c->request->print;
+    const arena_header *h = s->arena->header;
+    int32_t culprits[AG_MAX_CULPRITS];
+    int num_late = 0;
+    char list[96] = "", text[112];
+    size_t end = 0;
+    for (int rank = 0; rank < s->base.size; rank++) {
+        bool is_late =
+            peer >= 0 ? rank == peer : atomic_load_explicit(&h->lines[rank].arrived.count, memory_order_acquire) < s->round;
+        if (!is_late) continue;
+        int32_t world = world_rank(s, rank);
+        if (end + 16 < sizeof list)
+            end += (size_t)snprintf(list + end, sizeof list - end, "%s%d", num_late ? ", " : "", (int)world);
+        if (num_late < AG_MAX_CULPRITS) culprits[num_late] = world;
+        num_late++;
+    }
+    double waited_s = (double)(c->request->deadline_ns - c->start_ns) / 1e9;
+    if (waited_s < 0) waited_s = 0;
+    error_set(AG_E_TIMEOUT, op_of(print), NULL, NULL, "is a rank slow, or does it not make this call?",
+              "rank%s %s %s not come to call %llu, %s, within %.3g s", num_late == 1 ? "" : "s", list,
+              num_late == 1 ? "has" : "have", (unsigned long long)print->sequence, call_print_text(print, text, sizeof text),
+              waited_s);
+    error_set_culprits(culprits, num_late < AG_MAX_CULPRITS ? num_late : AG_MAX_CULPRITS, print->sequence);
+    return AG_E_TIMEOUT;
+}
+
+static ag_status aborted_error(const shm_call *c) {
+    const arena_header *h = c->s->arena->header;
+    char reason[sizeof h->abort_reason];
+    memcpy(reason, h->abort_reason, sizeof reason);
+    reason[sizeof reason - 1] = '\0';
+    int32_t culprit = h->abort_culprit;
+    ag_status code = (ag_status)h->abort_code;
+    error_set(code, op_of(&c->request->print), NULL, NULL, NULL, "%s", reason);
+    error_set_culprits(&culprit, culprit >= 0, c->request->print.sequence);
+    return code;
+}
+
+static int first_left(const shm *s) {
+    const arena_header *h = s->arena->header;
+    for (int rank = 0; rank < s->base.size; rank++)
+        if (atomic_load_explicit(&h->lines[rank].arrived.count, memory_order_acquire) < s->round &&
+            atomic_load_explicit(&h->lines[rank].has_left, memory_order_acquire))
+            return rank;
+    return 0;
+}
+
+ag_status shm_wait_error(const shm_call *c, wait_outcome outcome, int peer) {
+    const call_print *print = &c->request->print;
+    switch (outcome) {
+    case WAIT_ABORTED: return aborted_error(c);
+    case WAIT_CANCELLED: return cancel_error(c->s->base.cancel, op_of(print), print->sequence);
+    case WAIT_LEFT: {
+        int32_t culprit = world_rank(c->s, peer >= 0 ? peer : first_left(c->s));
+        char text[112];
+        error_set(AG_E_PEER, op_of(print), NULL, NULL, "ranks must make the same number of calls before they close",
+                  "rank %d has left the group and does not come to call %llu, %s", (int)culprit,
+                  (unsigned long long)print->sequence, call_print_text(print, text, sizeof text));
+        error_set_culprits(&culprit, 1, print->sequence);
+        return AG_E_PEER;
+    }
+    case WAIT_INTERRUPTED:
+        error_set(AG_E_INTERRUPTED, op_of(print), NULL, NULL, NULL, "interrupted while waiting for other ranks");
+        error_set_culprits(&(int32_t){0}, 0, print->sequence);
+        return AG_E_INTERRUPTED;
+    default: return late_error(c, peer);
+    }
+}
+
+/* ---- rounds ---- */
+
+ag_status shm_refusal_error(const shm *s, int rank, const call_note *note) {
+    char text[112], refusal[REFUSAL_BYTES];
+    copy_refusal(refusal, note->refusal);
+    int32_t culprit = world_rank(s, rank);
+    error_set(AG_E_MISMATCH, op_of(&note->print), NULL, NULL, NULL, "rank %d refused %s: %s", (int)culprit,
+              call_print_text(&note->print, text, sizeof text), refusal);
+    error_set_culprits(&culprit, 1, note->print.sequence);
+    return AG_E_MISMATCH;
+}
+
+/* The same call, but in another form: with counts on one rank, or in a block. */
+static ag_status form_error(const shm *s, const call_note *first, int rank, const call_note *note) {
+    static const char *const forms[] = {
+        [FORM_PLAIN] = "plainly", [FORM_COUNTS] = "with counts", [FORM_BLOCK] = "in a shared block"};
+    char text[112];
+    int32_t culprits[2] = {world_rank(s, 0), world_rank(s, rank)};
+    error_set(AG_E_MISMATCH, op_of(&first->print), NULL, NULL, "all ranks of a group must make a call in the same form",
+              "%s: rank %d called it %s, rank %d %s%s", call_print_text(&first->print, text, sizeof text), (int)culprits[0],
+              forms[first->form], (int)culprits[1], forms[note->form],
+              first->form == note->form ? ", in another place of it" : "");
+    error_set_culprits(culprits, 2, first->print.sequence);
+    return AG_E_MISMATCH;
+}
+
+/* Compares the notes of round - 1. All ranks see the same notes and come to the same sentence. */
+static ag_status compare_prints(shm_call *c) {
+    shm *s = c->s;
+    const arena_line *lines = s->arena->header->lines;
+    uint64_t half = (s->round - 1) % 2;
+    for (int rank = 0; rank < s->base.size; rank++)
+        if (lines[rank].notes[half].print.flags & CALL_REFUSED) return shm_refusal_error(s, rank, &lines[rank].notes[half]);
+    const call_note *first = &lines[0].notes[half];
+    for (int rank = 0; rank < s->base.size; rank++) {
+        const call_note *note = &lines[rank].notes[half];
+        if (!call_print_agree(&first->print, &note->print))
+            return call_print_mismatch((int)world_rank(s, 0), &first->print, (int)world_rank(s, rank), &note->print);
+        if (note->form != first->form || note->block_offset != first->block_offset) return form_error(s, first, rank, note);
+        s->is_absent[rank] = (note->print.flags & CALL_ABSENT) != 0;
+    }
+    return AG_OK;
+}
+
+/* Waits until all ranks have arrived at round - 1. Starts behind the own rank, so that not all sleep at one gate. */
+static ag_status wait_for_all(shm_call *c) {
+    shm *s = c->s;
+    arena_line *lines = s->arena->header->lines;
+    for (int i = 1; i < s->base.size; i++) {
+        int rank = (s->base.rank + i) % s->base.size;
+        wait_outcome outcome = gate_wait(&s->waiter, &lines[rank].arrived, rank, s->round, c->request->deadline_ns);
+        if (outcome != WAIT_DONE) return shm_wait_error(c, outcome, -1);
+    }
+    return AG_OK;
+}
+
+static void arrive(shm *s) {
+    s->round++;
+    s->stats.num_messages++;
+    gate_raise(&s->arena->header->lines[s->base.rank].arrived, s->round);
+}
+
+ag_status shm_settle(shm_call *c) {
+    if (!c->s->owes_wait) return AG_OK;
+    AG_TRY(wait_for_all(c));
+    c->s->owes_wait = false;
+    return AG_OK;
+}
+
+ag_status shm_meet(shm_call *c) {
+    arrive(c->s);
+    AG_TRY(wait_for_all(c));
+    if (c->is_agreed) return AG_OK;
+    ag_status status = compare_prints(c);
+    c->is_agreed = status == AG_OK;
+    c->is_over = status == AG_OK; /* a disagreement is seen by all in the same round, and the next call can begin */
+    return status;
+}
+
+/* ---- the table of functions ---- */
+
+static ag_status run(transport *t, const transport_call *request, bool *is_over) {
+    shm *s = (shm *)t;
+    shm_call c = {.s = s, .request = request, .start_ns = clock_ns(), .is_over = true};
+    collective_kind kind = request->call.kind;
+    ag_status status;
+    s->stats.num_calls++;
+    if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE) {
+        status = shm_point_to_point(&c);
+        *is_over = status != AG_OK && c.is_over;
+        return status;
+    }
+    status = shm_settle(&c);
+    if (status == AG_OK) {
+        shm_publish(s, request);
+        if (request->print.flags & CALL_REFUSED) {
+            arrive(s);
+            s->owes_wait = true;
+        } else if (request->block) {
+            status = shm_block_reduce(&c);
+        } else {
+            status = shm_collective(&c);
+        }
+    }
+    *is_over = status != AG_OK && c.is_over;
+    return status;
+}
+
+static void wake(transport *t) {
+    gate *at = atomic_load_explicit(&((shm *)t)->waiter.at, memory_order_seq_cst);
+    if (at) gate_ring(at);
+}
+
+static void stats(const transport *t, transport_stats *out) { *out = ((const shm *)t)->stats; }
+
+/* Rings the gates at which others may wait for this rank, or for all of them. */
+static void ring_all(const arena_header *h, int rank) {
+    arena_header *header = (arena_header *)h;
+    for (int i = 0; i < h->size; i++) {
+        if (rank < 0 || rank == i) gate_ring(&header->lines[i].arrived);
+        for (int k = 0; k < h->size; k++)
+            if (rank < 0 || rank == i || rank == k)
+                for (int side = 0; side < 2; side++) gate_ring(&arena_pair(h, i, k)->gates[side]);
+    }
+}
+
+static void free_state(shm *s) {
+    arena_release(s->arena);
+    heap_free(s->is_absent);
+    heap_free(s->sources);
+    heap_free(s->events_out);
+    heap_free(s->events_in);
+    heap_free(s);
+}
+
+static void free_transport(transport *t) {
+    shm *s = (shm *)t;
+    arena_header *h = s->arena->header;
+    /* Release: the last arrival comes before it. */
+    atomic_store_explicit(&h->lines[t->rank].has_left, 1, memory_order_release);
+    ring_all(h, t->rank);
+    free_state(s);
+}
+
+void shm_cancel_all(transport *t, ag_status code, int culprit, const char *reason) {
+    arena_header *h = ((shm *)t)->arena->header;
+    uint32_t expected = ABORT_NONE;
+    /* The first one writes. Should it die half-way, the word stays unset, and cancels of other ranks do the rest. */
+    if (!atomic_compare_exchange_strong_explicit(&h->abort_state, &expected, ABORT_BEING_WRITTEN, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    h->abort_code = code;
+    h->abort_culprit = culprit;
+    snprintf(h->abort_reason, sizeof h->abort_reason, "%s", reason ? reason : "another rank has failed");
+    /* Release: pairs with the acquire of whoever sees the word. */
+    atomic_store_explicit(&h->abort_state, ABORT_SET, memory_order_release);
+    ring_all(h, -1);
+}
+
+#define SHM_OPS(NAME)                                                                                                     \
+    {                                                                                                                     \
+        .name = NAME, .run = run, .block_new = shm_block_new, .block_free = shm_block_free, .wake = wake, .stats = stats, \
+        .free = free_transport                                                                                            \
+    }
+
+static const transport_ops shm_ops = SHM_OPS("shm"), inproc_ops = SHM_OPS("inproc");
+
+ag_status shm_transport_new(arena *a, int rank, const int32_t *world_ranks, cancel *stop, const char *address_prefix,
+                            const char token[ARENA_TOKEN_BYTES], transport **out) {
+    size_t size = (size_t)a->header->size;
+    if (address_prefix && strlen(address_prefix) >= sizeof((shm *)0)->address_prefix)
+        return error_set(AG_E_ARGUMENT, "shared memory", "address_prefix", "up to 63 bytes", NULL, "%s", address_prefix);
+    shm *s = heap_alloc_zero(sizeof *s);
+    if (!s) return error_memory("shared memory", sizeof *s);
+    s->arena = arena_retain(a);
+    s->is_absent = heap_alloc_zero(size);
+    s->sources = heap_alloc_zero(size * sizeof *s->sources);
+    s->events_out = heap_alloc_zero(size * sizeof *s->events_out);
+    s->events_in = heap_alloc_zero(size * sizeof *s->events_in);
+    if (!s->is_absent || !s->sources || !s->events_out || !s->events_in) {
+        free_state(s);
+        return error_memory("shared memory", size * sizeof *s->events_in);
+    }
+    s->base = (transport){.ops = a->is_local ? &inproc_ops : &shm_ops,
+                          .rank = rank,
+                          .size = (int)size,
+                          .world_ranks = world_ranks,
+                          .cancel = stop,
+                          /* A round with a wake; staged bytes; n-way sums. Only orders of magnitude matter: one algorithm. */
+                          .cost = {.alpha_s = 2e-6, .beta_s_per_byte = 1.2e-10, .gamma_s_per_byte = 0.8e-10, .congestion = 1}};
+    s->waiter.header = a->header;
+    s->waiter.cancel = stop;
+    s->waiter.is_crowded = (int)size > cpu_count();
+    atomic_init(&s->waiter.at, NULL);
+    if (address_prefix) snprintf(s->address_prefix, sizeof s->address_prefix, "%s", address_prefix);
+    if (token) memcpy(s->token, token, sizeof s->token);
+    *out = &s->base;
+    return AG_OK;
+}

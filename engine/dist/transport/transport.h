@@ -1,0 +1,80 @@
+/* transport.h: what moves the data of a group's collectives: a table of functions, and the call that it runs.
+ *
+ * A transport belongs to one member of one group. Its functions are called by one thread at a time, not always the same one
+ * (group.h sees to that), but for `wake`, which any thread may call at any time.
+ *
+ * run blocks until the call is through on this rank: results are in place and no buffer of the call is needed any more. It
+ * returns
+ *   AG_OK
+ *   AG_E_MISMATCH  another rank made a different call, or one refused (call_print flag CALL_REFUSED): no output was written. The
+ *                  same error on all ranks. `*is_over` stays false when all ranks have come to the same end and the group
+ *                  can go on with the next call (shared memory); true when the group must end (edges).
+ *   AG_E_TIMEOUT   the deadline passed; the record's culprits are the ranks that were waited for. *is_over = true
+ *   AG_E_PEER …    the cancel was raised: cancel_error. *is_over = true
+ *   AG_E_INTERRUPTED  Ctrl-C: interrupt_pending() was seen while waiting. *is_over = true
+ *   AG_E_NETWORK, AG_E_FORMAT, AG_E_MEMORY   *is_over = true
+ * The input is intact after every failure, also in place.
+ *
+ * Ranks here are those of the group; `world_ranks` translates for messages and culprits, which name ranks of the world.
+ */
+#ifndef ARGAND_DIST_TRANSPORT_TRANSPORT_H
+#define ARGAND_DIST_TRANSPORT_TRANSPORT_H
+
+#include "dist/algorithm/cost.h"
+#include "dist/transport/call_print.h"
+#include "dist/transport/cancel.h"
+
+/* shared_block: memory with a part for each rank and one for a result, in which collectives need not copy.
+ * Part i begins at base + i * part_bytes (i = size: the result); part_bytes is a multiple of 4096. Where is_shared is false
+ * (no shared memory), only the own part and the result exist: base + own_index... use shared_block_part. */
+typedef struct shared_block {
+    char *base;
+    size_t part_bytes;
+    int rank, size;
+    bool is_shared; /* other ranks' parts can be read, and the result is one for all ranks */
+    void *owner;    /* the transport's own */
+} shared_block;
+
+/* shared_block_part returns part `index`; index == size is the result. NULL for another rank's part when not shared. */
+static inline char *shared_block_part(const shared_block *b, int index) {
+    if (b->is_shared) return b->base + (size_t)index * b->part_bytes;
+    return index == b->rank ? b->base : index == b->size ? b->base + b->part_bytes : NULL;
+}
+
+typedef struct transport_call {
+    collective_call call;  /* algorithm is set; buffers are contiguous and belong to this call until run returns */
+    call_print print;
+    const char *refusal;   /* with CALL_REFUSED: why, for the other ranks; up to 200 bytes are told */
+    const shared_block *block; /* NULL, or input is the own part and output the result of it, both at `block_offset` bytes:
+                                  all_reduce only */
+    size_t block_offset;
+    int64_t deadline_ns;   /* clock_ns time; INT64_MAX = none */
+} transport_call;
+
+typedef struct transport_stats {
+    int64_t num_calls, bytes_moved; /* bytes that went to or came from other ranks' memory */
+    int64_t num_messages;           /* sent; of shared memory: rounds of waiting for one another */
+    int64_t num_rejected;           /* messages that were no part of this job, epoch or call */
+} transport_stats;
+
+typedef struct transport transport;
+typedef struct transport_ops {
+    const char *name; /* "shm", "inproc", "ipc", "tcp" */
+    ag_status (*run)(transport *t, const transport_call *call, bool *is_over);
+    /* All ranks call the two together. block_new waits for all, until the deadline. */
+    ag_status (*block_new)(transport *t, size_t part_bytes, int64_t deadline_ns, shared_block *out);
+    void (*block_free)(transport *t, shared_block *block); /* no waiting; the memory goes when the last rank has freed it */
+    void (*wake)(transport *t);  /* waits look at the cancel now */
+    void (*stats)(const transport *t, transport_stats *out);
+    void (*free)(transport *t); /* never blocks for long (<= 1 s); NULL is not accepted */
+} transport_ops;
+
+struct transport {
+    const transport_ops *ops;
+    int rank, size;           /* in the group */
+    const int32_t *world_ranks; /* [size], borrowed from the group */
+    cancel *cancel;           /* borrowed */
+    collective_cost cost;     /* the same on all ranks: from constants, or measured and agreed */
+};
+
+#endif
