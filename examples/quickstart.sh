@@ -6,7 +6,7 @@
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-needed='cmake make gcc libc6-dev pkg-config libluajit-5.1-dev zlib1g-dev libopenblas-pthread-dev'
+needed='cmake make gcc libc6-dev pkg-config libluajit-5.1-dev zlib1g-dev libopenblas-pthread-dev libzmq3-dev'
 
 say() { printf '== %s\n' "$*"; }
 fail() {
@@ -63,7 +63,7 @@ look_for_tools() {
 quickstart: this is no Debian or Ubuntu, so nothing was installed. Not found:$absent
 What the build needs:
   CMake 3.25 or later, make, a C11 compiler (gcc or clang), pkg-config
-  LuaJIT 2.1 with headers, zlib with headers, OpenBLAS with headers (recommended)
+  LuaJIT 2.1 with headers, zlib with headers, OpenBLAS and ZeroMQ with headers (recommended)
 END
     exit 1
 }

@@ -80,11 +80,12 @@ local function run_backward(spec, name, ctx, ...)
     tied[i] = position and core.custom_tie(plain[i], position) or plain[i]
   end
   ctx.saved = tied -- for this call only
-  local function restore(...)
+  local function restore(ok, ...)
     ctx.saved = plain
+    if not ok then error((...), 0) end
     return ...
   end
-  return restore(spec.backward(ctx, ...))
+  return restore(pcall(spec.backward, ctx, ...))
 end
 
 --- A differentiable function of the user.

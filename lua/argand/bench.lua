@@ -1,4 +1,5 @@
 --- bench: `argand bench [names] [--quick] [--no-torch] [--json FILE]`: times the cases beside PyTorch, in one run.
+-- `argand bench dist` and `argand bench ddp` time jobs of several processes: bench/dist.lua, bench/ddp.lua.
 --
 -- Samples alternate (ours, PyTorch's, ours, ...), so that what disturbs the machine disturbs both; the minimum of each is
 -- compared. The machine's peak is measured first, in the same run and with the engine's own kernels, since a Lua loop reaches
@@ -6,6 +7,9 @@
 -- tensor in place and by a + b into c, whichever is faster, with tensors of 4 MiB (last-level cache) and of 128 MiB (memory).
 local ag = require "argand"
 local core = require "argand.core"
+local report_of = require "argand.bench.report"
+
+local time_text, optional = report_of.time_text, report_of.optional
 
 local M = {}
 
@@ -114,15 +118,6 @@ end
 
 -- ---- showing ----
 
-local function time_text(seconds)
-  local ns = seconds * 1e9
-  return ns < 1e4 and ("%.0f ns"):format(ns) or ns < 1e7 and ("%.1f us"):format(ns / 1e3) or ("%.1f ms"):format(ns / 1e6)
-end
-
-local function optional(format, value)
-  return value and format:format(value) or "-"
-end
-
 local ROW = "%-40s %9s %9s %7s %8s %8s %9s %9s %7s %6s %5s %s"
 
 local function print_header(peak, peer, reason)
@@ -142,37 +137,6 @@ local function print_result(r)
   io.stdout:flush()
 end
 
-local function json(value)
-  if type(value) ~= "table" then return type(value) == "string" and ("%q"):format(value) or tostring(value) end
-  local parts = {}
-  if #value > 0 then
-    for i, item in ipairs(value) do parts[i] = json(item) end
-    return "[" .. table.concat(parts, ", ") .. "]"
-  end
-  for key, item in pairs(value) do parts[#parts + 1] = ("%q: %s"):format(key, json(item)) end
-  table.sort(parts)
-  return "{" .. table.concat(parts, ", ") .. "}"
-end
-
-local function read_args(args)
-  local options, names, i = {}, {}, 1
-  while args[i] do
-    local arg = args[i]
-    if arg == "--quick" then options.quick = true
-    elseif arg == "--no-torch" then options.no_torch = true
-    elseif arg == "--json" then
-      i = i + 1
-      options.json = args[i] or core.raise("argument", "bench", "--json needs a file name")
-    elseif arg:sub(1, 2) == "--" then
-      core.raise("option", "bench", "unknown option " .. arg, "known are --quick, --no-torch and --json FILE")
-    else
-      names[#names + 1] = arg
-    end
-    i = i + 1
-  end
-  return options, names
-end
-
 local function is_chosen(case, names)
   for _, name in ipairs(names) do
     if case.name:find(name, 1, true) then return true end
@@ -184,7 +148,8 @@ end
 ---@param args string[]
 ---@return {peak: table, results: table[]}
 function M.main(args)
-  local options, names = read_args(args)
+  if args[1] == "dist" or args[1] == "ddp" then return require("argand.bench." .. args[1]).main({ unpack(args, 2) }) end
+  local options, names = report_of.read_args(args, { "--quick", "--no-torch" })
   local settings = options.quick and QUICK or FULL
   local peer, reason
   if options.no_torch or options.quick then reason = "not asked for" else peer, reason = require("argand.bench.peer").open() end
@@ -202,12 +167,7 @@ function M.main(args)
   end
   if peer then peer:close() end
   local report = { peak = peak, results = results, torch = peer and peer.version, cpu = core.info().cpu }
-  if options.json then
-    local file, err = io.open(options.json, "w")
-    if not file then core.raise("value", "bench", err) end
-    file:write(json(report), "\n")
-    file:close()
-  end
+  if options.json then report_of.write_json(options.json, report) end
   return report
 end
 

@@ -9,7 +9,13 @@ usage: argand script.lua [arguments]   run a script
        argand help [ops]               what ops do, their arguments, where they run; without names the list of all
        argand help --luacats           declarations of all ops and functions, for editors
        argand bench [names]            speed of this machine, beside PyTorch where it is installed
+       argand run -n N script.lua      a job of N processes that train together; argand run --help: hosts, restarts, logs
+       argand keygen FILE              a key for jobs on several hosts
        argand --version, argand --help]]
+
+local CLOSE_S = 300
+
+local commands = {info = true, help = true, bench = true, run = true, keygen = true}
 
 local function traceback(err)
   if type(err) == "table" then return err end
@@ -25,29 +31,62 @@ local function report(err)
   return 1
 end
 
--- Runs a loaded chunk; the exit code is 0, 1 after an error, 130 after Ctrl-C.
-local function run(chunk, ...)
+-- Runs a loaded chunk; the exit code is 0, 1 after an error, 130 after Ctrl-C. before_report(err), if any, is called first.
+-- The second result is what the chunk returned.
+local function run(before_report, chunk, ...)
   local ok, err = xpcall(chunk, traceback, ...)
-  if ok then return 0 end
+  if ok then return 0, err end
   local interrupted = type(err) == "table" and err.code == "interrupted" or tostring(err):find("interrupted", 1, true)
+  if before_report then before_report(err) end
   report(err)
   return interrupted and 130 or 1
 end
 
--- Runs a command of ours; what it refuses is an argument, so no line of Lua is to blame.
+-- The module dist when this process has joined a job with it.
+local function joined_dist()
+  local dist = package.loaded["argand.dist"]
+  return type(dist) == "table" and dist.is_initialized() and dist or nil
+end
+
+-- This rank fails. The others are told, so that they do not wait; the launcher, too, and whether another rank is to blame.
+local function abort_job(err)
+  if os.getenv "ARGAND_STATUS_FD" then
+    local kind = type(err) == "table" and err.code == "peer" and "peer" or "fail"
+    pcall(function() require("argand.core").process.status(tostring(err), kind) end)
+  end
+  local dist = joined_dist()
+  if dist then pcall(dist.abort, tostring(err)) end
+end
+
+-- Waits as long as for a collective: what others do last, saving or a test on one rank, may take its time.
+local function close_job(dist)
+  local ok, err = dist.close(tonumber(os.getenv "ARGAND_TIMEOUT" or "") or CLOSE_S)
+  if not ok and err then error(err, 0) end
+end
+
+-- Runs a chunk of the user's, which may have joined a job and then leaves it.
+local function run_user(chunk, ...)
+  if os.getenv "ARGAND_STATUS_FD" then io.stdout:setvbuf "line" end -- a launcher shows lines when they are written
+  local code = run(abort_job, chunk, ...)
+  local dist = code == 0 and joined_dist()
+  return dist and (run(abort_job, close_job, dist)) or code
+end
+
+-- Runs a command of ours; what it refuses is an argument, so no line of Lua is to blame. The exit code is what it returns.
 local function run_command(name, args)
-  return run(function()
+  local code, result = run(nil, function()
     local ok, err = xpcall(require("argand." .. name).main, traceback, args)
-    if ok then return end
+    if ok then return err end
     if type(err) == "table" and err.code ~= "interrupted" then err.where, err.traceback = nil, nil end
     error(err, 0)
   end)
+  return type(result) == "number" and result or code
 end
 
 local function run_script(path, args)
   local chunk, err = loadfile(path)
   if not chunk then return report(err) end
-  return run(chunk, unpack(args))
+  return run_user(chunk, unpack(args))
 end
 
 local function shift(args, first)
@@ -66,7 +105,7 @@ function M.main(args)
     if core.isatty(0) then return require("argand.prompt").run() end
     local chunk, err = load(function() return io.read(65536) end, "=stdin")
     if not chunk then return report(err) end
-    return run(chunk)
+    return run_user(chunk)
   elseif first == "--help" or first == "-h" then
     print(usage)
     return 0
@@ -78,8 +117,8 @@ function M.main(args)
     local env_names = "local ag = require 'argand'; "
     local chunk, err = loadstring(env_names .. args[2], "=(command line)")
     if not chunk then return report(err) end
-    return run(chunk, unpack(shift(args, 2)))
-  elseif first == "info" or first == "help" or first == "bench" then
+    return run_user(chunk, unpack(shift(args, 2)))
+  elseif commands[first] then
     return run_command(first, shift(args, 1))
   elseif first:sub(1, 1) == "-" then
     io.stderr:write("argand: unknown option ", first, "\n", usage, "\n")

@@ -11,7 +11,8 @@ local ag = {_NAME = "argand"}
 -- What serves the library only.
 local internal = {
   methods = true, raise = true, call = true, custom = true, custom_tie = true, backward_inner = true, address = true,
-  read_element = true, set_library_path = true, collect_grads = true, clear_grads = true,
+  read_element = true, set_library_path = true, collect_grads = true, clear_grads = true, dist = true, ddp = true,
+  process = true,
 }
 for name, value in pairs(core) do
   if not internal[name] then ag[name] = value end
@@ -25,7 +26,7 @@ local info = core.info()
 ag._VERSION = info.version
 
 -- Submodules are loaded when first asked for.
-local submodules = {nn = true, optim = true, data = true, progress = true, format = true, help = true}
+local submodules = {nn = true, optim = true, data = true, progress = true, format = true, help = true, dist = true}
 
 return setmetatable(ag, {
   __index = function(_, name)

@@ -6,7 +6,7 @@
 
 ---@class argand.Error what a mistake raises, and the second result of functions on files; tostring gives one line
 ---@field code string one of shape dtype kind device index value argument option unsupported autodiff stale state
---- memory file format interrupted user
+--- memory file format interrupted peer timeout mismatch network user
 ---@field op? string the op or function that refused
 ---@field arg? string the argument
 ---@field expected? string
@@ -15,6 +15,9 @@
 ---@field message string
 ---@field where? string file and line of the user's own code
 ---@field traceback? string
+---@field rank? integer of collectives: who sees the error
+---@field culprits? integer[] of collectives: the ranks of the world that are to blame
+---@field seq? integer of collectives: the number of the call in its group
 
 ---@class argand.Generator random numbers of their own seed
 ---@field seed fun(self: argand.Generator, seed: integer)
@@ -131,3 +134,4 @@
 ---@field progress table
 ---@field format table
 ---@field help table
+---@field dist argand.dist

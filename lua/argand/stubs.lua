@@ -1,6 +1,6 @@
 --- stubs: `argand help --luacats`: declarations for editors that read LuaCATS annotations (lua-language-server).
 -- meta.lua first, then each op of the engine's table as a function of the module, a method and, where there is one, an
--- in-place method.
+-- in-place method; dist/meta.lua last.
 local core = require "argand.core"
 local help = require "argand.help"
 
@@ -72,9 +72,13 @@ end
 ---@return string
 function M.text()
   local directory = debug.getinfo(1, "S").source:match("^@(.*)stubs%.lua$")
-  local file = assert(io.open(directory .. "meta.lua"))
-  local parts = { file:read("*a") .. "local ag = {}", "---@class " .. TENSOR .. "\nlocal Tensor = {}" }
-  file:close()
+  local function read(name)
+    local file = assert(io.open(directory .. name))
+    local content = file:read("*a")
+    file:close()
+    return content
+  end
+  local parts = { read("meta.lua") .. "local ag = {}", "---@class " .. TENSOR .. "\nlocal Tensor = {}" }
   local names = core.op_names()
   table.sort(names)
   for _, name in ipairs(names) do
@@ -83,6 +87,7 @@ function M.text()
     if core.methods[name] then parts[#parts + 1] = declare(info, "Tensor:") end
     if core.methods[name .. "_"] then parts[#parts + 1] = declare(info, "Tensor:", true) end
   end
+  parts[#parts + 1] = read("dist/meta.lua")
   return table.concat(parts, "\n\n") .. "\n\nreturn ag\n"
 end
 

@@ -1,6 +1,7 @@
 --- tensor: tensor functions and methods that are composed in Lua: several results, FFI access, comparisons of whole tensors.
 local ffi = require "ffi"
 local core = require "argand.core"
+local collectives = require "argand.dist.kinds"
 local options_of = require "argand.options"
 
 local M = {}
@@ -170,13 +171,20 @@ local function fill_(t, value)
   return t
 end
 
---- How an op would run on this tensor: "native" or "composed", or false and the reason.
+-- Of an op or a collective; one that there is not raises.
+local function supports_of(op, dtype, device)
+  if not collectives[op] then return core.supports(op, dtype, device) end
+  local is_supported, reason = core.dist.supports(op, nil, dtype, device)
+  return is_supported and "native", reason
+end
+
+--- How an op or a collective would run on this tensor: "native" or "composed", or false and the reason.
 ---@param t argand.Tensor
 ---@param op string
 ---@return string|false word, string? reason
 local function supports(t, op)
   check_tensor(t, "supports", "self")
-  return core.supports(op, t.dtype, t.device)
+  return supports_of(op, t.dtype, t.device)
 end
 
 --- Adds these functions to the module, and to the methods of tensors.
@@ -203,13 +211,13 @@ function M.install(ag, methods)
   methods["repeat"] = methods.tile
   ag.einsum = require("argand.einsum").einsum
 
-  --- `ag.supports{op = , dtype = , device = }`: how an op would run, or false and the reason.
+  --- `ag.supports{op = , dtype = , device = }`: how an op or a collective would run, or false and the reason.
   ---@param query {op: string, dtype?: argand.Dtype, device?: string}
   ---@return string|false word, string? reason
   ag.supports = function(query)
     local read = options_of.read("supports", query, {op = options_of.optional.string, dtype = "f32", device = "cpu"})
     if not read.op then core.raise("argument", "supports", "op: expected the name of an op, got nothing") end
-    return core.supports(read.op, read.dtype, read.device)
+    return supports_of(read.op, read.dtype, read.device)
   end
   --- The names of the devices there are; the first is the default.
   ---@return string[]

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -22,7 +23,7 @@
 
 static struct {
     lua_State *L;
-    pthread_t thread; /* the one that runs L */
+    _Atomic(pthread_t) thread; /* the one that runs L now; it changes with simulated ranks, while signals are blocked */
     struct sigaction previous_int, previous_trap;
     lua_Hook user_hook; /* what debug.sethook had set when the interrupt came */
     int user_mask, user_count;
@@ -130,6 +131,8 @@ static void on_sigtrap(int signal_number, siginfo_t *info, void *context) {
 void interrupt_install(lua_State *L) {
     interrupt.L = L;
     interrupt.thread = pthread_self();
+    lua_pushlightuserdata(L, &interrupt.thread);
+    lua_setfield(L, LUA_REGISTRYINDEX, "argand.lua_thread");
     traces_attach(L);
     struct sigaction action = {.sa_sigaction = on_sigtrap, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);

@@ -38,6 +38,7 @@ typedef struct op_binding {
 typedef struct binding {
     lua_State *L; /* the coroutine that is in the engine now: where hooks and custom functions run */
     int tensor_metatable_ref, error_metatable_ref, generator_metatable_ref;
+    struct fiber *fiber; /* the one that runs, NULL = none (fiber.c) */
     int scope_depth;
     /* pacing of the collector, in bytes */
     size_t charged_live, charged_since, trigger, soft_limit;
@@ -53,6 +54,7 @@ int binding_fail(lua_State *L, binding *b, ag_status code, const char *op, const
     __attribute__((format(printf, 6, 7)));
 int binding_return_error(lua_State *L, binding *b); /* returns nil, error object */
 void binding_push_error(lua_State *L, binding *b);  /* pushes the last error as an object */
+void binding_push_record(lua_State *L, binding *b, const ag_error *record);
 void binding_where(lua_State *L, binding *b, char *buffer, size_t len);
 void error_register(lua_State *L, binding *b);
 void error_register_functions(lua_State *L, binding *b, int module);
@@ -96,11 +98,19 @@ void memory_charge(lua_State *L, binding *b, size_t size_bytes);
 void memory_discharge(binding *b, size_t size_bytes);
 void memory_drop(binding *b, handle *h); /* gives h's tensor back now; NULL and freed handles are accepted */
 void scope_note(lua_State *L);           /* the handle on top of the stack was made inside an ag.scope */
+void scope_exchange(lua_State *L);       /* the innermost scope's list and what is on top of the stack change places */
+void memory_enter_thread(binding *b);    /* an OS thread begins to run Lua: out of memory, the engine asks it to collect */
 void memory_register(lua_State *L, binding *b, int module);
 
-/* autodiff.c, about.c */
+/* autodiff.c, about.c, process.c */
 void autodiff_register(lua_State *L, binding *b, int module, int methods);
 void about_register(lua_State *L, binding *b, int module);
+void process_register(lua_State *L, binding *b, int module);
+
+/* dist.c, ddp.c, fiber.c */
+void dist_register(lua_State *L, binding *b, int module);
+void ddp_register(lua_State *L, binding *b, int module); /* after dist_register */
+void fiber_register(lua_State *L, binding *b, int table);
 
 /* module.c: puts C function `fn` under `name` into the table at `table`, with the binding as upvalue. */
 void binding_function(lua_State *L, binding *b, int table, const char *name, lua_CFunction fn);

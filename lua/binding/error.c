@@ -27,23 +27,42 @@ static void set_text(lua_State *L, const char *key, const char *text) {
     lua_setfield(L, -2, key);
 }
 
-void binding_push_error(lua_State *L, binding *b) {
-    const ag_error record = *ag_last_error();
+static void set_culprits(lua_State *L, const ag_error *record) {
+    if (record->sequence > 0) {
+        lua_pushnumber(L, (double)record->sequence);
+        lua_setfield(L, -2, "seq");
+    }
+    if (record->num_culprits <= 0) return;
+    lua_createtable(L, record->num_culprits, 0);
+    for (int i = 0; i < record->num_culprits; i++) {
+        lua_pushinteger(L, record->culprits[i]);
+        lua_rawseti(L, -2, i + 1);
+    }
+    lua_setfield(L, -2, "culprits");
+}
+
+void binding_push_record(lua_State *L, binding *b, const ag_error *record) {
     char where[160];
     binding_where(L, b, where, sizeof where);
-    lua_createtable(L, 0, 10);
-    set_text(L, "code", ag_status_word(record.code));
-    set_text(L, "op", record.op);
-    set_text(L, "arg", record.arg);
-    set_text(L, "expected", record.expected);
-    set_text(L, "got", record.got);
-    set_text(L, "hint", record.hint);
-    set_text(L, "message", record.message);
+    lua_createtable(L, 0, 12);
+    set_text(L, "code", ag_status_word(record->code));
+    set_text(L, "op", record->op);
+    set_text(L, "arg", record->arg);
+    set_text(L, "expected", record->expected);
+    set_text(L, "got", record->got);
+    set_text(L, "hint", record->hint);
+    set_text(L, "message", record->message);
     set_text(L, "where", where);
+    set_culprits(L, record);
     luaL_traceback(L, L, NULL, 1);
     lua_setfield(L, -2, "traceback");
     lua_rawgeti(L, LUA_REGISTRYINDEX, b->error_metatable_ref);
     lua_setmetatable(L, -2);
+}
+
+void binding_push_error(lua_State *L, binding *b) {
+    const ag_error record = *ag_last_error();
+    binding_push_record(L, b, &record);
     if (record.code == AG_E_INTERRUPTED) ag_interrupt_clear();
 }
 

@@ -59,6 +59,8 @@ static void reclaim(void *context) {
     if (b->L) collect(b->L, b);
 }
 
+void memory_enter_thread(binding *b) { ag_memory_set_reclaim(reclaim, b); }
+
 /* ---- scopes ---- */
 
 static const char scopes_key;
@@ -70,6 +72,15 @@ void scope_note(lua_State *L) {
     lua_pushvalue(L, -2);
     lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
     lua_pop(L, 1);
+}
+
+void scope_exchange(lua_State *L) {
+    lua_pushlightuserdata(L, (void *)&scopes_key);
+    lua_rawget(L, LUA_REGISTRYINDEX);
+    lua_insert(L, -2);
+    lua_pushlightuserdata(L, (void *)&scopes_key);
+    lua_insert(L, -2);
+    lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
 /* Frees the tensors of `list` (a table at index) that are not marked in `kept` (a set at index); those go to the enclosing

@@ -52,6 +52,9 @@ int luaopen_argand_core(lua_State *L) {
     autodiff_register(L, b, module, methods);
     memory_register(L, b, module);
     about_register(L, b, module);
+    process_register(L, b, module);
+    dist_register(L, b, module);
+    ddp_register(L, b, module);
     binding_function(L, b, module, "set_library_path", core_set_library_path);
     lua_pushvalue(L, module);
     return 1;

@@ -1,0 +1,118 @@
+-- meta: the functions of argand.dist and the methods of its groups, for editors. `argand help --luacats` prints it.
+-- Never loaded; spec/dist/collectives_spec.lua holds it to what there is.
+
+---@class argand.dist.Options
+---@field group? argand.dist.Group default: the world
+---@field async? boolean returns a handle
+---@field timeout? number seconds
+---@field algorithm? string default: the fastest by the cost model
+---@field op? "sum"|"mean"|"min"|"max"|"prod"|"and"|"or" of reductions
+---@field root? integer default 0
+---@field out? any where results go: contiguous tensors of their shapes
+---@field uneven? boolean of all_gather: first dims differ
+---@field counts? integer[] of all_to_all: rows to each rank
+---@field like? any of scatter and receive: what comes
+---@field shape? integer[] of scatter and receive, with dtype
+---@field dtype? argand.Dtype
+---@field requires_grad? boolean recorded, because it is on other ranks
+
+---@class argand.dist.InitOptions
+---@field rank? integer
+---@field size? integer
+---@field local_rank? integer
+---@field local_size? integer
+---@field coordinator? string where rank 0 listens: "tcp://host:port" or "ipc://@name"
+---@field job? string the same on all ranks of this job, and on those of no other
+---@field epoch? integer
+---@field key_file? string made by `argand keygen`; without it only loopback addresses
+---@field address? string of this rank's own sockets
+---@field transport? "auto"|"shm"|"ipc"|"tcp"
+---@field timeout? number seconds of a collective; 300
+---@field init_timeout? number seconds of joining; 60
+---@field heartbeat? number seconds; 0.25
+---@field expiry? number seconds after which a rank that is not heard of is lost; 5
+
+---@class argand.dist.SimulateOptions
+---@field n? integer ranks; 2
+---@field seed? integer of delays, of what is lost, and of the order in which ranks run; 1
+---@field seeds? integer how many seeds to run, from `seed` on
+---@field faults? {rank: integer, at: integer, kind: "dead"|"silent"}[]
+---@field timeout? number virtual seconds of a call; 300
+---@field expiry? number virtual seconds after which a silent rank is lost; 5
+---@field min_delay? number virtual seconds of a segment
+---@field max_delay? number
+
+---@class argand.dist.Report
+---@field seed integer of this run
+---@field seeds integer how many runs there were
+---@field failing_seed? integer the first seed for which a rank failed
+---@field seconds number virtual time
+---@field segments integer that the network carried
+---@field calls integer collectives that were made
+---@field size integer
+---@field [integer] {state: "ended"|"failed"|"dead"|"silent", results: any[], error: any} of each rank, from 0
+---@field check fun(self: argand.dist.Report): argand.dist.Report raises the first rank's error
+
+---@class argand.dist.Handle
+---@field wait fun(self: argand.dist.Handle, timeout?: number): any
+---@field is_done fun(self: argand.dist.Handle): boolean
+
+---@class argand.dist.Group
+---@field rank fun(self: argand.dist.Group): integer
+---@field size fun(self: argand.dist.Group): integer
+---@field world_rank fun(self: argand.dist.Group, rank: integer): integer
+---@field has_ended fun(self: argand.dist.Group): boolean
+---@field split fun(self: argand.dist.Group, ranks: integer[]): argand.dist.Group|false
+---@field close fun(self: argand.dist.Group, wait?: number): true?, argand.Error?
+---@field all_reduce fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field all_reduce_ fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field reduce fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field broadcast fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field broadcast_ fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field all_gather fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field reduce_scatter fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field gather fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field scatter fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field all_to_all fun(self: argand.dist.Group, t: any, options?: argand.dist.Options): any
+---@field send fun(self: argand.dist.Group, t: any, to: integer, options?: argand.dist.Options): argand.Tensor?
+---@field receive fun(self: argand.dist.Group, from: integer, options: argand.dist.Options): any
+---@field barrier fun(self: argand.dist.Group, options?: argand.dist.Options): argand.dist.Handle?
+
+---@class argand.dist
+---@field Group table the class of groups
+---@field Handle table the class of handles
+---@field init fun(options?: argand.dist.InitOptions) joins the job; raises whatever goes wrong
+---@field close fun(wait?: number): true?, argand.Error?
+---@field abort fun(reason?: string) ends the job on all ranks
+---@field is_available fun(): boolean
+---@field is_initialized fun(): boolean
+---@field rank fun(group?: argand.dist.Group): integer
+---@field size fun(group?: argand.dist.Group): integer
+---@field local_rank fun(): integer
+---@field local_size fun(): integer
+---@field info fun(): table
+---@field note fun(text: string) where this rank is, for people
+---@field world fun(): argand.dist.Group
+---@field group fun(ranks: integer[]): argand.dist.Group|false
+---@field regroup fun(options?: {min_size?: integer, grace?: number}): argand.dist.Group
+---@field all_reduce fun(t: any, options?: argand.dist.Options): any tensors, numbers, or nested tables of them
+---@field all_reduce_ fun(t: any, options?: argand.dist.Options): any in place
+---@field reduce fun(t: any, options?: argand.dist.Options): any on root
+---@field broadcast fun(t: any, options?: argand.dist.Options): any
+---@field broadcast_ fun(t: any, options?: argand.dist.Options): any in place
+---@field all_gather fun(t: any, options?: argand.dist.Options): any
+---@field reduce_scatter fun(t: any, options?: argand.dist.Options): any
+---@field gather fun(t: any, options?: argand.dist.Options): any on root
+---@field scatter fun(t: any, options?: argand.dist.Options): any
+---@field all_to_all fun(t: any, options?: argand.dist.Options): any
+---@field send fun(t: any, to: integer, options?: argand.dist.Options): argand.Tensor?
+---@field receive fun(from: integer, options: argand.dist.Options): any
+---@field barrier fun(options?: argand.dist.Options): argand.dist.Handle?
+---@field plan fun(kind: string, t: argand.Tensor, options?: argand.dist.Options): string how it would run
+---@field supports fun(kind: string, of: argand.Tensor|{dtype?: string, device?: string}, op?: string): boolean, string?
+---@field on fun(rank: integer, fn: function, ...): ... runs fn on that rank only
+---@field rng fun(options?: {seed?: integer, group?: argand.dist.Group}): {same: argand.Generator, own: argand.Generator}
+---@field simulate fun(options?: argand.dist.SimulateOptions): fun(fn: fun(rank: integer): ...): argand.dist.Report
+---@field check fun(params: argand.nn.Module|argand.Tensor[]): boolean, table[]? whether they can be registered; all offenders
+---@field register fun(params: argand.nn.Module|argand.Tensor[], options?: table): table a data-parallel job
+---@field registered fun(t: argand.Tensor): table? what a tensor is registered as
