@@ -78,6 +78,13 @@ describe("TensorDataset", function()
         function() data.Loader(numbered(3), { batch_size = math.huge }) end },
       { "Loader: unknown option 'batchsize'; did you mean 'batch_size'?",
         function() data.Loader(numbered(3), { batchsize = 2 }) end },
+      { "Loader: shard: expected {rank, size} with a rank of 0 to size - 1, got {2, 2}; "
+        .. "shard = {dist.rank(), dist.size()}", function() data.Loader(numbered(3), { shard = { 2, 2 } }) end },
+      { "Loader: shard: expected {rank, size} with a rank of 0 to size - 1, got {0, nil}; "
+        .. "shard = {dist.rank(), dist.size()}", function() data.Loader(numbered(3), { shard = { 0 } }) end },
+      { "Loader: shard: expected table, got number", function() data.Loader(numbered(3), { shard = 1 }) end },
+      { "Loader: shard: ranks that shuffle need the same seed; add seed = a number",
+        function() data.Loader(numbered(3), { shard = { 0, 2 }, shuffle = true }) end },
       { "Loader: collate: the dataset makes its own batches; use transform",
         function() data.Loader(numbered(3), { collate = function() end }) end },
       { "Subset: index: expected 1 to 3, got 4", function() data.Subset(numbered(3), { 1, 4 }) end },
@@ -199,6 +206,58 @@ describe("Loader", function()
       raised(function() data.Loader(texts):batches()() end).message)
     local collate = function(samples) return #samples .. samples[1][1] end
     assert.equal("2text 1", data.Loader(texts, { batch_size = 2, collate = collate }):batches()())
+  end)
+
+  it("divides every epoch among the ranks of a job", function()
+    local sources = {
+      { "tensors", numbered },
+      { "get only", function(n)
+        local set = numbered(n)
+        return { len = function() return n end, get = function(_, i) return set:get(i) end }
+      end },
+    }
+    local check = cases.begin()
+    local function holds(source, n, size, shuffle)
+      local whole = data.Loader(source(n), { batch_size = 3 * size, shuffle = shuffle, seed = 5 })
+      local shards = {}
+      for rank = 0, size - 1 do
+        shards[rank + 1] = data.Loader(source(n), { batch_size = 3, shuffle = shuffle, seed = 5, shard = { rank, size } })
+      end
+      for _ = 1, 2 do -- epochs
+        local expected, batches = ids_of(whole), {}
+        for rank, shard in ipairs(shards) do
+          batches[rank] = ids_of(shard)
+          assert.equal(#shard, #batches[rank])
+        end
+        for k, ids in ipairs(expected) do
+          for i, id in ipairs(ids) do -- the ranks take turns
+            local batch = batches[(i - 1) % size + 1][k] or {}
+            assert.equal(id, batch[math.floor((i - 1) / size) + 1])
+          end
+        end
+        local all = {}
+        for _, of_rank in ipairs(batches) do
+          for _, batch in ipairs(of_rank) do all[#all + 1] = batch end
+        end
+        assert.same(counted(n), flat_sorted(all))
+      end
+    end
+    for _, source in ipairs(sources) do
+      for _, n in ipairs { 0, 1, 3, 12, 13, 23 } do
+        for _, size in ipairs { 1, 2, 4 } do
+          for _, shuffle in ipairs { false, true } do
+            check(("%s, %d samples, %d ranks, shuffle %s"):format(source[1], n, size, tostring(shuffle)), holds, source[2], n,
+              size, shuffle)
+          end
+        end
+      end
+    end
+    check("drop_last", function()
+      local counts = {}
+      for rank = 0, 1 do counts[rank + 1] = #data.Loader(numbered(7), { batch_size = 4, drop_last = true, shard = { rank, 2 } }) end
+      assert.same({ 1, 0 }, counts)
+    end)
+    check.done()
   end)
 
   it("transforms every batch, of datasets without range too", function()

@@ -59,12 +59,12 @@ bool call_print_agree(const call_print *a, const call_print *b) {
 
 const char *call_print_text(const call_print *print, char *buffer, size_t len) {
     collective_kind kind = print->kind < COLLECTIVE_KIND_COUNT ? (collective_kind)print->kind : COLLECTIVE_BARRIER;
-    char shape[112] = "";
+    char dims[112] = "";
     size_t end = 0;
-    for (int d = 0; d < print->ndim && d < CALL_PRINT_DIMS && end < sizeof shape; d++)
-        end += print->dims[d] < 0 ? (size_t)snprintf(shape + end, sizeof shape - end, "%s*", d ? ", " : "")
-                                  : (size_t)snprintf(shape + end, sizeof shape - end, "%s%" PRId64, d ? ", " : "", print->dims[d]);
-    if (print->ndim > CALL_PRINT_DIMS && end < sizeof shape) snprintf(shape + end, sizeof shape - end, ", …");
+    for (int d = 0; d < print->ndim && d < CALL_PRINT_DIMS && end < sizeof dims; d++)
+        end += print->dims[d] < 0 ? (size_t)snprintf(dims + end, sizeof dims - end, "%s*", d ? ", " : "")
+                                  : (size_t)snprintf(dims + end, sizeof dims - end, "%s%" PRId64, d ? ", " : "", print->dims[d]);
+    if (print->ndim > CALL_PRINT_DIMS && end < sizeof dims) snprintf(dims + end, sizeof dims - end, ", …");
     char op[16] = "", root[32] = "";
     if (has_op(kind) && print->op < REDUCE_OP_COUNT) snprintf(op, sizeof op, "(%s)", reduce_op_name((reduce_op)print->op));
     if (has_root(kind)) snprintf(root, sizeof root, ", root %d", (int)print->root);
@@ -74,7 +74,7 @@ const char *call_print_text(const call_print *print, char *buffer, size_t len) {
     }
     const char *dtype = print->dtype >= 0 && print->dtype < AG_DTYPE_COUNT ? dtype_name((ag_dtype)print->dtype) : "?";
     snprintf(buffer, len, "%s%s of %s[%s]%s", kind == COLLECTIVE_SEND ? "send/receive" : collective_kind_name(kind), op, dtype,
-             shape, root);
+             dims, root);
     return buffer;
 }
 

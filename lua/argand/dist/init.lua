@@ -90,11 +90,12 @@ function M.group(ranks) return groups.split(groups.world(), ranks) end
 function Group:split(ranks) return groups.split(self, ranks) end
 
 --- Goes on after a failure with the ranks that live and call this: they make a new world, in their old order. Groups made
--- before are dead. An error "peer" when fewer than min_size (1) have come within `grace` (10) seconds.
+-- before are dead. An error "peer" when fewer than min_size (0: more than half of the old size) have come within `grace` (10)
+-- seconds.
 ---@param options? {min_size: integer, grace: number}
 ---@return argand.dist.Group world
 function M.regroup(options)
-  local opts = options_of.read("regroup", options, {min_size = 1, grace = 10})
+  local opts = options_of.read("regroup", options, {min_size = 0, grace = 10})
   return groups.regroup(opts.min_size, opts.grace)
 end
 

@@ -130,7 +130,8 @@ function Member:regroup(min_size)
   local rank, job = self.of, self.of.job
   if rank.is_ending then error(fibers.fiber_end, 0) end
   if not job.is_cancelled then job:cancel("peer", {}, ("rank %d regroups"):format(rank.name)) end
-  local item = {call = {kind = "regroup"}, member = self, is_done = false, min_size = min_size}
+  local item = {call = {kind = "regroup"}, member = self, is_done = false,
+    min_size = min_size > 0 and min_size or math.floor(self.size / 2) + 1}
   rank.regroups = item
   wait(rank, item)
   rank.regroups = nil

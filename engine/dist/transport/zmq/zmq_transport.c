@@ -244,8 +244,8 @@ static ag_status send_segments(run *r, bool *progress) {
     return AG_OK;
 }
 
-/* The hub has copies, so nobody reads the bytes any more; but until ZeroMQ has them the call can fail, and the output is written
- * at its end, which may lie over the input. */
+/* The hub has copies, so nobody reads the bytes any more; but until ZeroMQ has them the call can fail, and the output, which
+ * may lie over the input, is written at its end. */
 static void settle_posted(run *r) {
     if (hub_has_unsent(r->t->hub, r->t->box, -1)) return;
     for (; r->num_posted > 0; r->num_posted--) collective_sent(&r->state);

@@ -11,8 +11,8 @@
 
 typedef struct zmq_hub zmq_hub;
 
-/* zmq_hub_new listens at `address` ("tcp://10.0.0.1:*", "ipc://@argand-…"); zmq_hub_endpoint is what peers dial. is_encrypted: the
- * payloads need no CRC. job, epoch: what every message carries. num_stripes connections to each peer. */
+/* zmq_hub_new listens at `address` ("tcp://10.0.0.1:*", "ipc://@argand-…"); zmq_hub_endpoint is what peers dial. is_encrypted:
+ * the payloads need no CRC. job, epoch: what every message carries. num_stripes connections to each peer. */
 ag_status zmq_hub_new(socket_context *c, const char *address, uint64_t job, uint32_t epoch, int rank, int size,
                       bool is_encrypted, int num_stripes, cancel *cancel, zmq_hub **out);
 const char *zmq_hub_endpoint(const zmq_hub *hub);
