@@ -188,7 +188,7 @@ if [ -z "$files" ]; then
     exit 1
 fi
 
-stage 'packages and release build' sh examples/quickstart.sh --build luajit lua-busted lua-check valgrind
+stage 'packages and release build' sh examples/quickstart.sh --build luajit lua-busted lua-check valgrind openmpi-bin iproute2
 if [ $# -eq 0 ]; then
     stage 'C programs' build release spec_programs
     stage 'luacheck' run_luacheck

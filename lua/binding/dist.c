@@ -265,6 +265,22 @@ static int dist_describe(lua_State *L) {
     return 1;
 }
 
+/* dist.shared_tensor(group, dtype, numel) -> this rank's tensor, the result's */
+static int dist_shared_tensor(lua_State *L) {
+    binding *b = BINDING(L);
+    group_handle *h = check_handle(L, b);
+    ag_dtype dtype = ag_dtype_find(binding_string(L, b, 2, "shared_tensor", "dtype"));
+    if (dtype == AG_NO_DTYPE)
+        return binding_fail(L, b, AG_E_DTYPE, "shared_tensor", "dtype", "there is no dtype \"%s\"", lua_tostring(L, 2));
+    int64_t numel = (int64_t)binding_whole(L, b, 3, "shared_tensor", "numel", 0, 9007199254740992.0);
+    handle *results[2] = {binding_anchor(L, b), binding_anchor(L, b)};
+    ag_tensor *own, *result;
+    if (ag_group_shared_tensor(h->group, dtype, numel, &own, &result) != AG_OK) return raise_on(L, b, h->world_rank);
+    results[0]->tensor = own;
+    results[1]->tensor = result;
+    return 2;
+}
+
 static int dist_is_available(lua_State *L) {
     lua_pushboolean(L, ag_dist_is_available());
     return 1;
@@ -473,6 +489,7 @@ static const luaL_Reg functions[] = {{"open", dist_open},
                                      {"has_ended", dist_has_ended},
                                      {"describe", dist_describe},
                                      {"is_available", dist_is_available},
+                                     {"shared_tensor", dist_shared_tensor},
                                      {"keygen", dist_keygen},
                                      {"run", dist_run},
                                      {"start", dist_start},

@@ -214,6 +214,7 @@ local function time_or_dash(seconds) return seconds and report_of.time_text(seco
 
 local function print_result(r)
   local verdict = r.absent and "not here: " .. r.absent or r.is_met == nil and "" or r.is_met and "ok" or "MISSED"
+  if r.wrong and r.wrong > 0 then verdict = "WRONG SUMS" end
   print(ROW:format(r.ranks, size_text(r.bytes), r.transport, r.way, time_or_dash(r.p50), time_or_dash(r.best),
     report_of.optional("%.2f", r.gbs), time_or_dash(r.limit), time_or_dash(r.gloo and r.gloo.p50),
     report_of.optional("%.1fx", r.ratio), time_or_dash(r.mpi and r.mpi.p50), report_of.optional("%d", r.wrong), r.bar or "",

@@ -126,6 +126,21 @@ function M.plan(kind, t, opts)
   return group.member:plan {kind = kind, input = t, op = opts and opts.op, root = opts and opts.root or 0}
 end
 
+--- Memory in which all_reduce need not copy: all ranks call it together. dist.all_reduce(own, {out = result}) puts the sum where all
+-- ranks of this host read it; dist.all_reduce_(own) puts it back into each rank's own tensor. Zeros at first.
+---@param numel integer
+---@param opts? {dtype: string, group: argand.dist.Group}
+---@return argand.Tensor own [numel] of this rank
+---@return argand.Tensor result [numel], one for all ranks where memory is shared: for reading
+function M.shared_tensor(numel, opts)
+  local read = options_of.read("shared_tensor", opts, {dtype = "f32", group = options_of.optional.any})
+  local member = groups.require("shared_tensor", read.group).member
+  if not member.handle then
+    core.raise("unsupported", "shared_tensor", "expected a real job, got a simulated rank", "make ordinary tensors")
+  end
+  return core.dist.shared_tensor(member.handle, read.dtype, numel)
+end
+
 -- ---- what can be done ----
 
 --- Whether a call of this kind can take such a tensor; if not, the reason, which tells what the device, the dtype and this

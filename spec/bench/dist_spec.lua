@@ -1,0 +1,71 @@
+--- dist_spec: `argand bench dist` and `argand bench ddp` run to their end and all sums are right. Nothing timed is claimed.
+local core = require "argand.core"
+local dist_bench = require "argand.bench.dist"
+local ddp_bench = require "argand.bench.ddp"
+
+local function is_finite(value)
+  return type(value) == "number" and value == value and value < math.huge and value > 0
+end
+
+-- Runs fn with print silenced.
+local function quietly(fn)
+  local print_before = print
+  _G.print = function() end
+  local ok, result = pcall(fn)
+  _G.print = print_before
+  if not ok then error(result, 0) end
+  return result
+end
+
+local function read_all(path)
+  local file = assert(io.open(path))
+  local text = file:read "*a"
+  file:close()
+  os.remove(path)
+  return text
+end
+
+local is_available = core.dist and core.dist.is_available()
+local it_with_jobs = is_available and it or function(name) pending(name .. ": built without ZeroMQ") end
+
+describe("argand bench dist", function()
+  it_with_jobs("measures each case beside who is there, with right sums, and writes them as JSON", function()
+    local path = os.tmpname()
+    local report = quietly(function() return dist_bench.main { "--quick", "--json", path } end)
+    local num_gloo, transports, ways = 0, {}, {}
+    for _, r in ipairs(report.results) do
+      local name = ("%d ranks, %d B, %s, %s"):format(r.ranks, r.bytes, r.transport, r.way)
+      if not r.absent then
+        assert.equal(0, r.wrong, name)
+        assert.is_true(is_finite(r.p50) and is_finite(r.best) and r.num_iterations == 2, name)
+      end
+      for _, peer in ipairs { r.gloo or {}, r.mpi or {} } do
+        if peer.p50 then assert.equal(0, peer.wrong, name) end
+      end
+      if r.gloo then num_gloo = num_gloo + 1 end
+      assert.is_nil(r.bar, name)
+      transports[r.transport], ways[r.way] = true, r.absent or true
+    end
+    assert.equal(24, #report.results)
+    assert.same({ shm = true, ipc = true, tcp = true, curve = true }, transports)
+    assert.same({ ordinary = true, resident = true, shared = true }, ways)
+    local text = read_all(path)
+    assert.is_truthy(text:find('"results": [{', 1, true))
+    if num_gloo == 0 then pending "without Gloo: there is no torch in /usr/bin/python3" end
+  end)
+
+  it("refuses unknown options", function()
+    assert.is_false(pcall(quietly, function() return dist_bench.main { "--fast" } end))
+  end)
+end)
+
+describe("argand bench ddp", function()
+  it_with_jobs("trains with one rank and with two", function()
+    local path = os.tmpname()
+    local report = quietly(function() return ddp_bench.main { "--quick", "--json", path } end)
+    assert.equal(3, #report.results)
+    assert.equal(10032640, report.parameters)
+    for _, r in ipairs(report.results) do assert.is_true(is_finite(r.step_p50) and is_finite(r.ratio), r.label) end
+    assert.is_truthy(read_all(path):find('"2 ranks"', 1, true))
+  end)
+end)
