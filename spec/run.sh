@@ -166,6 +166,11 @@ run_c_programs() {
     stage 'headers of messages' run_program '^FAIL' build/dev/spec/wire_fuzz 2
     stage 'collectives over ZeroMQ' run_program '^FAIL' build/spec/zmq_transport_test
     stage 'collectives over ZeroMQ under AddressSanitizer' run_program '^FAIL' build/dev/spec/zmq_transport_test
+    stage 'collectives within hosts and between them' run_program '^FAIL' build/spec/hierarchy_test
+    stage 'collectives within hosts and between them under AddressSanitizer' run_program '^FAIL' build/dev/spec/hierarchy_test
+    stage 'groups' run_program '^FAIL' build/spec/group_test
+    stage 'groups under AddressSanitizer' run_program '^FAIL' build/dev/spec/group_test
+    stage 'groups under ThreadSanitizer' run_program '^FAIL' build/tsan/spec/group_test threads
     stage 'sessions' run_program '^FAIL' build/spec/session_test
     stage 'sessions under AddressSanitizer' run_program '^FAIL' build/dev/spec/session_test
     for isa in $(instruction_sets); do
@@ -193,20 +198,29 @@ if [ $# -eq 0 ]; then
     stage 'C programs' build release spec_programs
     stage 'luacheck' run_luacheck
 fi
+# Files that mostly wait for processes which are the same ones in every configuration; they run in the first, unless asked for.
+once='spec/dist/faults_spec.lua spec/dist/launchers_spec.lua spec/dist/hierarchy_spec.lua spec/dist/run_spec.lua spec/bench/dist_spec.lua'
+again=$files
+if [ $# -eq 0 ]; then
+    again=
+    for file in $files; do
+        case " $once " in *" $file "*) ;; *) again="$again $file" ;; esac
+    done
+fi
 # shellcheck disable=SC2086 # a list of words, here and below
 stage 'specs: release, JIT' run_specs build/argand '' $files
 # shellcheck disable=SC2086
-stage 'specs: release, interpreter' run_specs build/argand -joff $files
+stage 'specs: release, interpreter' run_specs build/argand -joff $again
 if [ $# -eq 0 ]; then
     # shellcheck disable=SC2046
     stage 'specs: release, OpenResty branch of LuaJIT' run_specs_luajit2 \
         $(find spec/lua spec/autograd spec/nn spec/optim spec/data spec/memory -name '*_spec.lua' | sort)
 fi
-stage 'AddressSanitizer and UndefinedBehaviorSanitizer build' build dev all embed_c collective_test transport_test ddp_test wire_fuzz zmq_transport_test session_test
+stage 'AddressSanitizer and UndefinedBehaviorSanitizer build' build dev all embed_c collective_test transport_test ddp_test wire_fuzz zmq_transport_test session_test hierarchy_test group_test
 # shellcheck disable=SC2086
-stage 'specs: sanitizers, interpreter' run_specs build/dev/argand -joff $files
+stage 'specs: sanitizers, interpreter' run_specs build/dev/argand -joff $again
 if [ $# -eq 0 ]; then
-    stage 'ThreadSanitizer build' build tsan pool_test threads_test transport_test ddp_test
+    stage 'ThreadSanitizer build' build tsan pool_test threads_test transport_test ddp_test group_test
     run_c_programs
 fi
 

@@ -345,7 +345,7 @@ AG_API int ag_group_rank(const ag_group *group);
 AG_API int ag_group_size(const ag_group *group);
 AG_API int ag_group_world_rank(const ag_group *group, int rank);
 AG_API uint32_t ag_group_epoch(const ag_group *group);
-AG_API const char *ag_group_transport(const ag_group *group); /* "none" (size 1), "inproc", "shm", "ipc", "tcp" */
+AG_API const char *ag_group_transport(const ag_group *group); /* "none" (size 1), "inproc", "shm", "ipc", "tcp", "shm+ipc", "shm+tcp" */
 AG_API bool ag_group_is_encrypted(const ag_group *group);
 AG_API bool ag_group_has_ended(const ag_group *group); /* true: *ag_last_error* of the next call says why */
 /* ag_group_note puts a text such as "epoch 3, step 120" where others' timeout errors and the launcher show it. */

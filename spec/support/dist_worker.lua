@@ -3,6 +3,7 @@
 local core = require "argand.core"
 local ag = require "argand"
 local dist = require "argand.dist"
+for _, name in ipairs {"argand.dist.ddp", "argand.nn"} do require(name) end -- files, which could not be opened later
 
 local args = {}
 for _, word in ipairs(arg) do
@@ -138,18 +139,28 @@ function phases.close()
   return true
 end
 
--- New memory that all see, after the limits of this process were changed from outside.
-function phases.blocks()
+-- Makes something new, after the limits of this process were changed from outside.
+local function make_new(make)
   emit "phase"
   core.sleep(0.3)
-  local param = ag.zeros({args.count}, {requires_grad = true})
-  local is_ok, err = pcall(dist.register, {param})
+  local is_ok, err = pcall(make)
   if not is_ok then
-    report(err, {is_intact = true, has_ended = dist.world():has_ended()})
+    report(err, {has_ended = dist.world():has_ended()})
     return false
   end
   num_right = num_right + 1
   return true
+end
+
+function phases.blocks()
+  return make_new(function() dist.register {ag.zeros({args.count}, {requires_grad = true})} end)
+end
+
+function phases.split()
+  return make_new(function()
+    local group = dist.group {0, 1, 2}
+    if group:all_reduce(rank + 1) ~= size * (size + 1) / 2 then error "a wrong result" end
+  end)
 end
 
 -- ---- the rank ----

@@ -1,4 +1,4 @@
---- dist_worker_misuse: a rank for misuse_spec: makes one wrong call of a script of cases, prints the error, and goes on if it can.
+--- dist_worker_misuse: a rank for misuse_spec: makes the wrong call that its argument names, and goes on if it can.
 local core = require "argand.core"
 local ag = require "argand"
 local dist = require "argand.dist"
@@ -40,6 +40,10 @@ local cases = {
     dist.barrier()
   end,
   int_mean = function() dist.all_reduce(is_odd and ag.ones({6}, {dtype = "i32"}) or t, {op = is_odd and "mean" or "sum"}) end,
+  late_refusal = function()
+    if is_odd then core.sleep(0.6) end -- the others are stopped meanwhile
+    dist.all_reduce(is_odd and ag.ones({6}, {dtype = "i32"}) or t, {op = is_odd and "mean" or "sum"})
+  end,
   reference = function() dist.all_reduce(is_odd and ag.ones({6}, {device = "reference"}) or t) end,
   out_shape = function() dist.all_reduce(t, {out = ag.zeros {is_odd and 5 or 6}}) end,
   no_op = function() dist.all_reduce(t, {op = is_odd and "median" or "sum"}) end,

@@ -1,5 +1,5 @@
---- dist_worker_properties: a rank for properties_spec: every collective over dtypes, counts and layouts, against results computed
--- in Lua. Elements are small whole numbers, so that sums and products are exact in every dtype.
+--- dist_worker_properties: a rank for properties_spec: collectives over dtypes, counts and layouts, against results of Lua.
+-- Elements are small whole numbers, so that sums and products are exact in every dtype.
 local core = require "argand.core"
 local ag = require "argand"
 local dist = require "argand.dist"

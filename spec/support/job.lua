@@ -148,8 +148,8 @@ function M.start_rank(opts, index)
     if value then env[#env + 1] = ("%s=%s"):format(name, tostring(value)) end
   end
   local argv = {}
-  for _, list in ipairs {own.wrapper or {}, {opts.command or process.self().program, own.script or opts.script}, opts.args or {},
-                         own.args or {}} do
+  local program = {process.self().program, opts.script}
+  for _, list in ipairs {own.wrapper or {}, program, opts.args or {}, own.args or {}} do
     for _, word in ipairs(list) do argv[#argv + 1] = tostring(word) end
   end
   local child = assert(process.spawn {argv = argv, env = env, stdin = "null", stdout = "pipe", stderr = "pipe"})
@@ -162,7 +162,7 @@ function M.start_rank(opts, index)
 end
 
 --- Starts the ranks of a job: {size, script, args, env, transport, coordinator, job, epoch, each(rank) -> {args, env, wrapper},
--- only = {ranks to start}}. Returns {[0] = rank, …}; what is missing in opts is filled in. Each rank has a field `opts`.
+-- only = {ranks to start}}. Returns {[0] = rank, …}; what is missing in opts is filled in.
 function M.start(opts)
   opts.job = opts.job or M.new_name()
   if not opts.coordinator then
@@ -186,7 +186,8 @@ function Rank:first(name)
   end
 end
 
-function Rank:has_exited() return self.code ~= nil end
+--- Whether it has ended, and all that it printed was read.
+function Rank:has_exited() return self.code ~= nil and next(self.streams) == nil end
 
 --- Everything the rank printed, for messages.
 function Rank:text() return ("rank %d: %s"):format(self.index, table.concat(self.lines, " | ")) end
@@ -280,7 +281,7 @@ end
 function M.finish(ranks, seconds)
   local function all_ended()
     for _, rank in pairs(ranks) do
-      if not rank:has_exited() or next(rank.streams) then return false end
+      if not rank:has_exited() then return false end
     end
     return true
   end

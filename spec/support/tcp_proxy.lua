@@ -1,4 +1,4 @@
---- tcp_proxy: a TCP connection with a fault in it, inside the loop of job.lua: bytes pass until told to damage, cut or stop them.
+--- tcp_proxy: a TCP connection with a fault in it, in the loop of job.lua: bytes pass until told to damage, cut or stop them.
 --
 --   local proxy = tcp_proxy.new(port)   -- ranks dial proxy.port instead
 --   proxy.fault = "flip"                -- with the next bytes that the dialling side sends

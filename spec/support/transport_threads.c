@@ -107,7 +107,7 @@ static void test_real_slots(void) {
                              .size = size,
                              .root = i % size,
                              .other = (i + 1) % size,
-                             .count = i == 0 ? 1100001 : 40001};
+                             .count = i == 0 ? 2100001 : 40001}; /* the first: written past the caches */
             if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_BARRIER || kind == COLLECTIVE_BROADCAST) o.dtype = AG_U8;
             for (int place = 0; place < (kind == COLLECTIVE_SEND ? 1 : 4); place += i == 0 ? 3 : 1) add_case(&o, place, &b);
         }
@@ -258,10 +258,16 @@ static void test_scripts(uint64_t num_seeds) {
 
 #define BLOCK_COUNT 5000
 
+typedef struct block_use {
+    ag_dtype dtype;
+    int64_t first_count, last_count;
+} block_use;
+
 static void use_block(world *w, int rank, void *context) {
-    ag_dtype dtype = *(const ag_dtype *)context;
+    const block_use *use = context;
+    ag_dtype dtype = use->dtype;
     transport *t = w->members[rank];
-    size_t element = dtype_size(dtype), part_bytes = (BLOCK_COUNT * element + 4096) / 4096 * 4096;
+    size_t element = dtype_size(dtype), part_bytes = ((size_t)(use->last_count + 8) * element + 4096) / 4096 * 4096;
     shared_block b;
     uint64_t sequence = 0;
     expect(t->ops->block_new(t, part_bytes + 4096 * (size_t)(rank == 1), soon_ns(60), &b) == AG_E_MISMATCH, "sizes differ");
@@ -270,7 +276,7 @@ static void use_block(world *w, int rank, void *context) {
             fail("block_new: %s", error_record()->message);
             return;
         }
-        for (int64_t count = 0; count < BLOCK_COUNT - 7; count += 1 + count * 5)
+        for (int64_t count = use->first_count; count <= use->last_count; count += 1 + count * 5)
             for (int is_in_place = 0; is_in_place < 2; is_in_place++) {
                 /* Every rank makes the same job and takes its own part of it. */
                 uint64_t random = (uint64_t)count * 8 + (uint64_t)round;
@@ -320,7 +326,11 @@ static void test_blocks(void) {
             ag_dtype dtype = i == 0 ? AG_F32 : i == 1 ? AG_BF16 : AG_F64;
             world w;
             world_open(&w, size, true, SLOT_BYTES);
-            run_ranks(&w, use_block, &dtype);
+            block_use use = {dtype, 0, BLOCK_COUNT};
+            run_ranks(&w, use_block, &use);
+            /* Written past the caches. */
+            use.first_count = use.last_count = SHM_FAR_BYTES / (int64_t)dtype_size(dtype) + 21;
+            if (size == 2) run_ranks(&w, use_block, &use);
             world_close(&w);
         }
     ag_memory(&after);
@@ -369,7 +379,11 @@ static void test_stream(void) {
 
 /* ---- numbers ---- */
 
-/* Every half of both kinds against some others, and a step through all floats, against the loops that do one pair at a time. */
+static uint16_t narrowed(ag_dtype dtype, float value) {
+    return dtype == AG_F16 ? float_to_half(value) : float_to_bfloat(value);
+}
+
+/* Every half of both kinds against some others, against loops that do one pair at a time; and a step through all floats. */
 static void test_halves(void) {
     enum { ALL = 1 << 16 };
     static uint16_t left[ALL], right[ALL], third[ALL], got[ALL], wanted[ALL], second[ALL];
@@ -387,15 +401,61 @@ static void test_halves(void) {
             const char *sources[] = {(const char *)left, (const char *)right, (const char *)third};
             reduce_elements(op, dtype, sums, left, dtype, right, dtype, ALL);
             reduce_elements(op, dtype, more, sums, AG_F32, third, dtype, ALL);
-            reduce_finish(dtype, wanted, more, divisor, ALL);
+            for (int i = 0; i < ALL; i++) wanted[i] = narrowed(dtype, more[i] / (float)divisor);
             shm_reduce(op, dtype, got, second, sources, 3, divisor, ALL);
             expect(memcmp(got, wanted, sizeof got) == 0 && memcmp(second, wanted, sizeof got) == 0, "halves of three ranks");
             reduce_widen(sums, left, dtype, ALL);
-            reduce_finish(dtype, wanted, sums, divisor, ALL);
+            for (int i = 0; i < ALL; i++) wanted[i] = narrowed(dtype, sums[i] / (float)divisor);
             shm_reduce(op, dtype, got, NULL, sources, 1, divisor, ALL);
             expect(memcmp(got, wanted, sizeof got) == 0, "halves of one rank");
         }
+    enum { STEP = 4099 };
+    for (ag_dtype dtype = AG_F16; dtype <= AG_BF16; dtype++)
+        for (uint32_t pattern = 0; pattern < UINT32_MAX - (uint32_t)ALL * STEP;) {
+            for (int i = 0; i < ALL; i++, pattern += STEP) memcpy(&sums[i], &pattern, sizeof pattern);
+            reduce_finish(dtype, got, sums, 1, ALL);
+            for (int i = 0; i < ALL; i++) wanted[i] = narrowed(dtype, sums[i]);
+            expect(memcmp(got, wanted, sizeof got) == 0, "floats that are rounded");
+        }
     report("rounding of halves");
+}
+
+/* ---- stores past the caches ---- */
+
+#define FAR_ROOM 24000 /* bytes */
+
+static void fill_bytes(char *bytes, size_t num_bytes, uint64_t *random) {
+    for (size_t i = 0; i < num_bytes; i++) bytes[i] = (char)random_next(random);
+}
+
+/* Bit by bit what the other loops give, NaN aside, and nothing beside it. */
+static void test_far(void) {
+    static _Alignas(64) char inputs[3][FAR_ROOM], got[2][FAR_ROOM], wanted[2][FAR_ROOM];
+    static const int64_t counts[] = {0, 1, 15, 16, 64, 129, 1000, 2501};
+    uint64_t random = 9;
+    for (int pass = 0; pass < 2000; pass++) {
+        ag_dtype dtype = (ag_dtype)(pass % AG_BOOL);
+        reduce_op op = pass % 3 == 0 ? REDUCE_SUM : pass % 3 == 1 && dtype_is_float(dtype) ? REDUCE_MEAN : REDUCE_MAX;
+        int64_t element = (int64_t)dtype_size(dtype), count = counts[random_next(&random) % 8];
+        int num_sources = (int)(random_next(&random) % 4), divisor = op == REDUCE_MEAN ? 3 : 1;
+        shm_far far = (shm_far)(1 + random_next(&random) % 3);
+        int64_t shift = random_next(&random) % 2 == 0 ? 0 : element * (int64_t)(random_next(&random) % 64);
+        for (int i = 0; i < 3; i++)
+            for (int64_t k = 0; k < FAR_ROOM / element; k++)
+                element_write(dtype, inputs[i] + k * element, (double)(random_next(&random) % 100) / 7);
+        fill_bytes(got[0], sizeof got, &random);
+        memcpy(wanted, got, sizeof got);
+        const char *sources[] = {inputs[0] + shift, inputs[1], inputs[2] + 3 * element};
+        bool has_second = pass % 5 != 0;
+        shm_reduce(op, dtype, wanted[0] + shift, has_second ? wanted[1] : NULL, sources, num_sources, divisor, count);
+        shm_reduce_far(op, dtype, got[0] + shift, has_second ? got[1] : NULL, sources, num_sources, divisor, count, far);
+        expect(memcmp(got, wanted, sizeof got) == 0, "a reduction");
+        size_t from = random_next(&random) % 200, to = random_next(&random) % 200, length = random_next(&random) % 9000;
+        shm_copy_out(got[0] + to, inputs[0] + from, length);
+        memcpy(wanted[0] + to, inputs[0] + from, length);
+        expect(memcmp(got, wanted, sizeof got) == 0, "a copy");
+    }
+    report("stores past the caches");
 }
 
 void test_threads(int64_t stride) {
@@ -409,6 +469,7 @@ void test_threads(int64_t stride) {
     test_stream();
     test_blocks();
     test_halves();
+    test_far();
     test_failures();
 }
 

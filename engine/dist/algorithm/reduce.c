@@ -76,18 +76,22 @@ static void reduce_same(reduce_op op, ag_dtype dtype, void *dst, const void *lef
     }
 }
 
-/* half_to_float and bfloat_to_float without calls and branches, for vector code. */
+/* half_to_float and bfloat_to_float without calls and branches, for vector code. A subnormal is made of two normal numbers: its
+ * mantissa behind 2^-14, less 2^-14, which is exact. (Arithmetic on subnormals costs some 150 cycles each.) */
 static void widen_half(char *dst, const char *src, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         uint16_t half;
         memcpy(&half, src + 2 * i, sizeof half);
-        uint32_t shifted = (uint32_t)(half & 0x7FFFu) << 13, sign = (uint32_t)(half & 0x8000u) << 16, bits;
-        float scaled;
-        memcpy(&scaled, &shifted, sizeof scaled);
-        scaled *= 0x1p112f; /* from f16's exponent bias to f32's; exact, subnormals too */
-        memcpy(&bits, &scaled, sizeof bits);
-        uint32_t is_special = 0 - (uint32_t)(shifted > 0x0F7FFFFFu); /* all bits for Inf and NaN */
-        bits |= sign | (is_special & 0x7F800000u);
+        uint32_t shifted = (uint32_t)(half & 0x7FFFu) << 13, sign = (uint32_t)(half & 0x8000u) << 16;
+        uint32_t behind = (shifted & 0x007FFFFFu) + 0x38800000u, small_bits;
+        float small;
+        memcpy(&small, &behind, sizeof small);
+        small -= 0x1p-14f;
+        memcpy(&small_bits, &small, sizeof small_bits);
+        uint32_t is_small = 0 - (uint32_t)((int32_t)shifted < 0x00800000); /* vector units compare signed numbers */
+        uint32_t is_special = 0 - (uint32_t)((int32_t)shifted > 0x0F7FFFFF); /* all bits for Inf and NaN */
+        uint32_t normal = (shifted + 0x38000000u) | (is_special & 0x7F800000u);
+        uint32_t bits = sign | (small_bits & is_small) | (normal & ~is_small);
         memcpy(dst + 4 * i, &bits, sizeof bits);
     }
 }
@@ -130,13 +134,45 @@ void reduce_elements(reduce_op op, ag_dtype dtype, void *dst, const void *left, 
     }
 }
 
-static void narrow(ag_dtype dtype, char *dst, const char *src, float divisor, int64_t count) {
+/* float_to_bfloat without a branch, for vector code. */
+static void narrow_bfloat(char *dst, const char *src, float divisor, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         float value;
         memcpy(&value, src + 4 * i, sizeof value);
         value /= divisor;
-        uint16_t bits = dtype == AG_F16 ? float_to_half(value) : float_to_bfloat(value);
-        memcpy(dst + 2 * i, &bits, sizeof bits);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        uint32_t is_nan = 0 - (uint32_t)((int32_t)(bits & 0x7FFFFFFFu) > 0x7F800000);
+        uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u), kept = bits | 0x400000u;
+        uint16_t half = (uint16_t)(((kept & is_nan) | (rounded & ~is_nan)) >> 16);
+        memcpy(dst + 2 * i, &half, sizeof half);
+    }
+}
+
+/* float_to_half without a branch. Adding 0.5 to a magnitude below 2^-14 leaves its subnormal half, rounded to even, in the low
+ * bits (Giesen 2012). */
+static void narrow_half(char *dst, const char *src, float divisor, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, src + 4 * i, sizeof value);
+        value /= divisor;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+        int32_t compared = (int32_t)magnitude; /* vector units compare signed numbers */
+        uint32_t is_small = 0 - (uint32_t)(compared < 0x38800000), is_large = 0 - (uint32_t)(compared >= 0x477FF000);
+        uint32_t is_nan = 0 - (uint32_t)(compared > 0x7F800000);
+        uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13, small_bits;
+        uint32_t limited = magnitude & is_small; /* or an Inf would be added */
+        float small;
+        memcpy(&small, &limited, sizeof small);
+        small += 0.5f;
+        memcpy(&small_bits, &small, sizeof small_bits);
+        small_bits -= 0x3F000000u;
+        uint32_t special = 0x7C00u | (is_nan & (0x200u | (magnitude >> 13 & 0x3FFu)));
+        uint32_t finite = (small_bits & is_small) | (normal & ~is_small);
+        uint16_t half = (uint16_t)(sign | (special & is_large) | (finite & ~is_large));
+        memcpy(dst + 2 * i, &half, sizeof half);
     }
 }
 
@@ -150,9 +186,10 @@ static void narrow(ag_dtype dtype, char *dst, const char *src, float divisor, in
 
 void reduce_finish(ag_dtype dtype, void *dst, const void *src, int divisor, int64_t count) {
     if (dtype_is_half(dtype)) {
-        narrow(dtype, dst, src, (float)divisor, count);
+        if (dtype == AG_F16) narrow_half(dst, src, (float)divisor, count);
+        else narrow_bfloat(dst, src, (float)divisor, count);
     } else if (divisor == 1) {
-        memmove(dst, src, (size_t)count * dtype_size(dtype));
+        if (dst != src) memmove(dst, src, (size_t)count * dtype_size(dtype)); /* memmove itself would do it */
     } else if (dtype == AG_F64) {
         DIVIDE(double)
     } else {

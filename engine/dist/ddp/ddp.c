@@ -11,7 +11,7 @@
 #include "exec/exec.h"
 #include "platform/clock.h"
 
-#define DEFAULT_BUCKET_BYTES       (25 << 20)
+#define DEFAULT_BUCKET_BYTES       (8 << 20)
 #define DEFAULT_FIRST_BUCKET_BYTES (1 << 20)
 #define FREE_WAIT_NS               5000000000
 
@@ -242,7 +242,11 @@ static bool is_seen_by_all(ag_status status) {
  * reductions, which start when gradients happen to be there. */
 static ag_status own_group(ag_ddp *ddp, ag_group *group) {
     int *ranks = heap_alloc((size_t)ddp->size * sizeof *ranks);
-    if (!ranks) return error_memory("register", (size_t)ddp->size * sizeof *ranks);
+    if (!ranks) {
+        error_memory("register", (size_t)ddp->size * sizeof *ranks);
+        group_refuse(group);
+        return AG_E_MEMORY;
+    }
     for (int rank = 0; rank < ddp->size; rank++) ranks[rank] = rank;
     ag_status status = group_split(group, ranks, ddp->size, &ddp->group);
     heap_free(ranks);
@@ -252,7 +256,11 @@ static ag_status own_group(ag_ddp *ddp, ag_group *group) {
 ag_status ddp_open(ag_group *group, const ag_ddp_item *parameters, int num_parameters, const ag_ddp_item *buffers,
                    int num_buffers, const ag_ddp_options *options, ag_ddp **out) {
     ag_ddp *ddp = heap_alloc_zero(sizeof *ddp);
-    if (!ddp) return error_memory("register", sizeof *ddp);
+    if (!ddp) {
+        error_memory("register", sizeof *ddp);
+        group_refuse(group);
+        return AG_E_MEMORY;
+    }
     ddp->rank = ag_group_rank(group);
     ddp->size = ag_group_size(group);
     ag_status status = prepare(ddp, parameters, num_parameters, options);

@@ -2,10 +2,10 @@
 #include "dist/group/group.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/error.h"
@@ -35,6 +35,7 @@ ag_group *group_retain(ag_group *g) {
 
 void group_release(ag_group *g) {
     if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
+    if (g->world->process != getpid()) return; /* a forked child leaves its parent's things alone */
     assert(!g->has_worker);
     if (g->transport) g->ops->free(g->transport); /* not at the close: blocks lie in its memory */
     world_release(g->world);
@@ -95,8 +96,6 @@ static bool is_pair_call(collective_kind kind) { return kind == COLLECTIVE_SEND 
 static double timeout_of(const ag_group *g, const group_request *r) {
     return r->timeout_s > 0 ? r->timeout_s : g->world->options.timeout_s;
 }
-
-static int64_t deadline_after(double seconds) { return seconds >= 9e9 ? INT64_MAX : clock_ns() + (int64_t)(seconds * 1e9); }
 
 /* Chooses what all ranks choose alike and gives the call its number; the mutex is held. */
 static void number_call(ag_group *g, const group_request *request, transport_call *out) {
@@ -168,8 +167,11 @@ static void explain_timeout(ag_group *g) {
 static ag_status execute(ag_group *g, const transport_call *call, bool is_absent) {
     world *w = g->world;
     const char *name = collective_kind_name(call->call.kind);
+    if (cancel_is_raised(w->cancel)) {
+        atomic_store_explicit(&w->is_told, true, memory_order_relaxed);
+        return cancel_error(w->cancel, name, call->call.sequence);
+    }
     if (!g->transport) return run_alone(call, is_absent);
-    if (cancel_is_raised(w->cancel)) return cancel_error(w->cancel, name, call->call.sequence);
     bool is_counted = g->id == 0 && !is_pair_call(call->call.kind);
     if (is_counted) world_note(w, call->call.sequence, call->call.sequence - 1, &call->print);
     bool is_over = false;
@@ -179,6 +181,7 @@ static ag_status execute(ag_group *g, const transport_call *call, bool is_absent
     if (status == AG_E_TIMEOUT) explain_timeout(g);
     if (is_over) {
         world_end(w);
+        atomic_store_explicit(&w->is_told, true, memory_order_relaxed);
         /* Whoever was first gives the reason, so that all ranks tell the same. */
         if (status != AG_E_INTERRUPTED && status != AG_E_MEMORY) return cancel_error(w->cancel, name, call->call.sequence);
     }
@@ -190,35 +193,80 @@ static ag_status closed_error(const ag_group *g, const group_request *request) {
                      "make it again: dist.init, or dist.group", "the group of %d ranks is closed", g->size);
 }
 
-/* The mutex is held. Waits until nothing runs and nothing is queued, or a wait is out of question. */
 static bool is_idle(const ag_group *g) { return !g->first && !g->is_running; }
 
-ag_status group_run(ag_group *g, const group_request *request) {
+void group_give_up(ag_group *g) {
+    if (g->size > 1 && !cancel_is_raised(g->world->cancel)) world_end(g->world);
+}
+
+/* Looks at the interrupt flag this often while it waits. */
+#define WAIT_STEP_NS 50000000
+
+/* The mutex is held. */
+static void wait_change(ag_group *g, int64_t deadline_ns) {
+    int64_t now = clock_ns(), until = deadline_ns - now < WAIT_STEP_NS ? deadline_ns : now + WAIT_STEP_NS;
+    struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    pthread_cond_timedwait(&g->changed, &g->mutex, &at);
+}
+
+/* Waits for what is queued (each call of it has a deadline), and takes the transport for this thread, with the mutex held. A
+ * failure leaves the mutex free. */
+static ag_status take_transport(ag_group *g, const group_request *request) {
+    const char *name = collective_kind_name(request->call.kind);
+    AG_TRY(error_in(world_check_process(g->world), name));
     pthread_mutex_lock(&g->mutex);
-    if (g->is_closed) {
-        pthread_mutex_unlock(&g->mutex);
-        return closed_error(g, request);
+    bool has_waited = !is_idle(g);
+    while (!is_idle(g) && !interrupt_pending()) wait_change(g, INT64_MAX);
+    bool is_closed = g->is_closed, is_interrupted = has_waited && interrupt_pending();
+    if (!is_closed && !is_interrupted) {
+        g->is_running = true;
+        return AG_OK;
     }
-    if (!is_idle(g)) {
-        pthread_mutex_unlock(&g->mutex);
-        group_work *w = NULL;
-        AG_TRY(group_start(g, request, &w));
-        ag_status status = group_wait(w, 0);
-        group_work_release(w);
-        return status;
-    }
+    pthread_mutex_unlock(&g->mutex);
+    if (is_closed) return closed_error(g, request);
+    error_set(AG_E_INTERRUPTED, name, NULL, NULL, NULL, "interrupted while waiting for the calls before it");
+    group_give_up(g);
+    return AG_E_INTERRUPTED;
+}
+
+/* The mutex is held. */
+static void leave_transport(ag_group *g) {
+    if (g->transport) g->ops->stats(g->transport, &g->stats);
+    g->is_running = false;
+    pthread_cond_broadcast(&g->changed);
+}
+
+ag_status group_run(ag_group *g, const group_request *request) {
+    AG_TRY(take_transport(g, request));
     transport_call call;
     number_call(g, request, &call);
-    g->is_running = true;
     pthread_mutex_unlock(&g->mutex);
     call.deadline_ns = deadline_after(timeout_of(g, request));
     ag_status status = execute(g, &call, request->is_absent);
     pthread_mutex_lock(&g->mutex);
-    g->is_running = false;
-    pthread_cond_broadcast(&g->changed);
+    leave_transport(g);
     pthread_mutex_unlock(&g->mutex);
     if (request->done) request->done(request->context, status);
     return status;
+}
+
+void group_tell_refusal(ag_group *g, const group_request *request) {
+    const ag_error record = *error_record();
+    group_request refused = *request;
+    refused.refusal = record.message;
+    /* Over sockets a message that is refused cannot be told of to its other side. */
+    bool is_told = !is_pair_call(request->call.kind) || (g->transport && world_is_shared_memory(g->transport));
+    if (!is_told || (g->size > 1 && group_run(g, &refused) == AG_E_MEMORY)) group_give_up(g);
+    *error_record() = record;
+}
+
+void group_refuse(ag_group *g) { group_tell_refusal(g, &(group_request){.call = {.kind = COLLECTIVE_BARRIER}}); }
+
+void group_stats(ag_group *g, transport_stats *out) {
+    pthread_mutex_lock(&g->mutex);
+    if (g->transport && !g->is_running) g->ops->stats(g->transport, &g->stats);
+    *out = g->stats;
+    pthread_mutex_unlock(&g->mutex);
 }
 
 /* ---- the worker ---- */
@@ -229,9 +277,8 @@ static void finish_work(group_work *w, ag_status status) {
     if (w->request.done) w->request.done(w->request.context, status);
     ag_group *g = w->group;
     pthread_mutex_lock(&g->mutex);
-    g->is_running = false;
+    leave_transport(g);
     atomic_store_explicit(&w->is_done, true, memory_order_release);
-    pthread_cond_broadcast(&g->changed);
     pthread_mutex_unlock(&g->mutex);
 }
 
@@ -247,6 +294,7 @@ static void *serve(void *context) {
         g->is_running = true;
         pthread_mutex_unlock(&g->mutex);
         w->call.deadline_ns = deadline_after(timeout_of(g, &w->request));
+        w->call.is_background = true;
         finish_work(w, execute(g, &w->call, w->request.is_absent));
         group_work_release(w);
         pthread_mutex_lock(&g->mutex);
@@ -276,7 +324,14 @@ void group_stop(ag_group *g) {
     g->is_stopping = true;
     bool has_worker = g->has_worker;
     pthread_cond_broadcast(&g->changed);
-    while (g->is_running || (has_worker && g->first)) pthread_cond_wait(&g->changed, &g->mutex);
+    while (g->is_running || (has_worker && g->first)) {
+        wait_change(g, INT64_MAX);
+        if (!interrupt_pending() || cancel_is_raised(g->world->cancel)) continue;
+        pthread_mutex_unlock(&g->mutex);
+        error_set(AG_E_INTERRUPTED, "close", NULL, NULL, NULL, "interrupted while calls were under way");
+        group_give_up(g);
+        pthread_mutex_lock(&g->mutex);
+    }
     pthread_mutex_unlock(&g->mutex);
     if (has_worker) pthread_join(g->worker, NULL);
     g->has_worker = false;
@@ -307,6 +362,7 @@ static ag_status copy_numbers(group_work *w) {
 }
 
 ag_status group_start(ag_group *g, const group_request *request, group_work **out) {
+    AG_TRY(error_in(world_check_process(g->world), collective_kind_name(request->call.kind)));
     group_work *w = heap_alloc_zero(sizeof *w);
     if (!w) return error_memory("group", sizeof *w);
     atomic_init(&w->refs, 2); /* the caller and the queue */
@@ -328,6 +384,7 @@ ag_status group_start(ag_group *g, const group_request *request, group_work **ou
             else
                 g->first = w;
             g->last = w;
+            *out = w;
             pthread_cond_broadcast(&g->changed);
         }
         pthread_mutex_unlock(&g->mutex);
@@ -335,26 +392,20 @@ ag_status group_start(ag_group *g, const group_request *request, group_work **ou
     if (status != AG_OK) {
         group_work_release(w);
         group_work_release(w);
-        return status;
     }
-    *out = w;
-    return AG_OK;
+    return status;
 }
 
 bool group_work_is_done(const group_work *w) { return atomic_load_explicit(&((group_work *)w)->is_done, memory_order_acquire); }
 
-/* Looks at the interrupt flag this often while it waits. */
-#define WAIT_STEP_NS 50000000
-
 ag_status group_wait(group_work *w, double timeout_s) {
     ag_group *g = w->group;
+    if (!group_work_is_done(w)) AG_TRY(error_in(world_check_process(g->world), collective_kind_name(w->request.call.kind)));
     int64_t deadline = timeout_s > 0 ? deadline_after(timeout_s) : INT64_MAX;
     ag_status early = AG_OK;
     pthread_mutex_lock(&g->mutex);
     while (!group_work_is_done(w) && early == AG_OK) {
-        int64_t now = clock_ns(), until = now + WAIT_STEP_NS < deadline ? now + WAIT_STEP_NS : deadline;
-        struct timespec at = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
-        pthread_cond_timedwait(&g->changed, &g->mutex, &at);
+        wait_change(g, deadline);
         if (group_work_is_done(w)) break;
         if (interrupt_pending())
             early = AG_E_INTERRUPTED;
@@ -363,7 +414,8 @@ ag_status group_wait(group_work *w, double timeout_s) {
     }
     pthread_mutex_unlock(&g->mutex);
     const char *name = collective_kind_name(w->request.call.kind);
-    if (early == AG_E_INTERRUPTED) return error_set(early, name, NULL, NULL, NULL, "interrupted; the call goes on");
+    if (early == AG_E_INTERRUPTED)
+        return error_set(early, name, NULL, NULL, "wait again to learn how it ends", "interrupted while waiting for it");
     if (early == AG_E_TIMEOUT)
         return error_set(early, name, NULL, NULL, "wait again, or for longer", "not done after %g s; it goes on", timeout_s);
     if (w->status != AG_OK) *error_record() = *w->error;
@@ -381,28 +433,21 @@ ag_status group_block_new(ag_group *g, size_t part_bytes, shared_block *out) {
         *out = (shared_block){.base = base, .part_bytes = part_bytes, .rank = 0, .size = 1, .is_shared = true};
         return AG_OK;
     }
-    pthread_mutex_lock(&g->mutex);
-    while (!is_idle(g)) pthread_cond_wait(&g->changed, &g->mutex); /* each of them has a deadline */
-    if (g->is_closed) {
-        pthread_mutex_unlock(&g->mutex);
-        return error_set(AG_E_STATE, "group", NULL, NULL, NULL, "the group of %d ranks is closed", g->size);
-    }
-    g->is_running = true;
+    AG_TRY(take_transport(g, &(group_request){.call = {.kind = COLLECTIVE_BARRIER}}));
     pthread_mutex_unlock(&g->mutex);
     ag_status status =
         cancel_is_raised(g->world->cancel)
             ? cancel_error(g->world->cancel, "group", 0)
             : g->transport->ops->block_new(g->transport, part_bytes, deadline_after(g->world->options.timeout_s), out);
-    if (status != AG_OK) world_end(g->world);
+    if (status != AG_OK) group_give_up(g);
     pthread_mutex_lock(&g->mutex);
-    g->is_running = false;
-    pthread_cond_broadcast(&g->changed);
+    leave_transport(g);
     pthread_mutex_unlock(&g->mutex);
     return status;
 }
 
 void group_block_free(ag_group *g, shared_block *block) {
-    if (!block->base) return;
+    if (!block->base || g->world->process != getpid()) return;
     if (block->owner)
         g->ops->block_free(g->transport, block);
     else

@@ -28,16 +28,27 @@ typedef struct group_request {
     void *context;
 } group_request;
 
+/* group_run waits for what is queued, then makes the call on this thread. An interrupt in either wait ends the world: the others
+ * cannot go on without this call. */
 ag_status group_run(ag_group *g, const group_request *request);
-/* group_start queues the request; dims and counts are copied. *out is the caller's, for group_wait and group_work_release. */
+/* group_start queues the request; dims and counts are copied, a refusal is not. *out is the caller's, for group_wait and
+ * group_work_release; it is stored before `done` is called. A failure is this rank's own, and the others are not told. */
 ag_status group_start(ag_group *g, const group_request *request, group_work **out);
 bool group_work_is_done(const group_work *w);
-/* group_wait sets this thread's error record when the work has failed. */
+/* group_wait sets this thread's error record when the work has failed. timeout_s 0: as long as the call may take. */
 ag_status group_wait(group_work *w, double timeout_s);
 void group_work_release(group_work *w);
 
+/* group_tell_refusal makes the request as one that this rank cannot make, the reason being the message of this thread's error
+ * record, which stays as it is. When that cannot be told, the world ends. group_refuse does it for a call that has no request. */
+void group_tell_refusal(ag_group *g, const group_request *request);
+void group_refuse(ag_group *g);
+
 ag_status group_block_new(ag_group *g, size_t part_bytes, shared_block *out);
 void group_block_free(ag_group *g, shared_block *block);
+
+/* group_stats reads the transport's counters; those of a call that is under way are not in it. */
+void group_stats(ag_group *g, transport_stats *out);
 
 /* Groups are counted: ddp and shared tensors hold theirs. A closed group fails with AG_E_STATE. */
 ag_group *group_retain(ag_group *g);

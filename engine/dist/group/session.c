@@ -424,6 +424,18 @@ bool session_leave(session *s, double wait_s) {
     return all_left;
 }
 
+int session_missing(const session *s, bool *missing, char *text, size_t len) {
+    int num = 0;
+    for (int i = 0; i < s->size; i++) {
+        bool is_known = !s->leave.is_unanswered || i == s->coordinator_rank;
+        missing[i] = i != s->rank && is_known && !session_has_left(s, i);
+        num += missing[i];
+    }
+    if (len > 0) text[0] = '\0';
+    if (num > 0) session_list_ranks(missing, s->size, text, len);
+    return num;
+}
+
 void session_free(session *s) {
     if (!s) return;
     if (s->process == getpid() && s->has_thread) {

@@ -83,6 +83,9 @@ bool session_has_left(const session *s, int rank);
 /* session_leave says goodbye and waits until all have left or wait_s is over; true when all have. After it, deaths are no
  * errors. */
 bool session_leave(session *s, double wait_s);
+/* session_missing, after a session_leave that was false: which ranks have not closed; of a coordinator that does not answer, that
+ * one only. missing: [size]. text ([len]) gets "rank 1", "" when none is known. */
+int session_missing(const session *s, bool *missing, char *text, size_t len);
 /* session_free stops the thread. Without session_leave before it, the others learn that this rank left without closing. */
 void session_free(session *s);
 

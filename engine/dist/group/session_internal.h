@@ -165,6 +165,7 @@ struct session {
     } ask;
     struct {
         bool is_wanted, is_closing, is_acknowledged, has_ended, all_left;
+        bool is_unanswered; /* the coordinator is gone: who else has left is not known */
     } leave;
 
     pthread_t thread;

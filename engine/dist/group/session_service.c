@@ -160,6 +160,8 @@ static void check_deaths(session *s) {
         atomic_store_explicit(&s->is_gone[i], 1, memory_order_relaxed);
         if (s->coordinator || l->is_leaving || l->is_aborted || l->abort_end_ns != 0 || has_left(s, i)) continue;
         session_wake_by(s, l->gone_ns[i] + LAST_WORDS_NS);
+        /* Who lost a silent coordinator ends, too, and is not to blame: it answers again, or check_coordinator names it. */
+        if (i != s->coordinator_rank && l->listened_ns - l->heard_listened_ns > 2 * s->heartbeat_ns) continue;
         /* A connection tells of its end after all that came through it, and that has been read. */
         bool is_read = i == s->coordinator_rank && l->lost_listened_ns >= 0;
         if (!is_read && l->now_ns < l->gone_ns[i] + LAST_WORDS_NS) continue;
@@ -217,12 +219,13 @@ static void tick_questions(session *s) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-static void end_leave(session *s, bool is_acknowledged, bool has_ended, bool all_left) {
+static void end_leave(session *s, bool is_acknowledged, bool has_ended, bool all_left, bool is_unanswered) {
     pthread_mutex_lock(&s->mutex);
     s->leave.is_acknowledged |= is_acknowledged;
     if (has_ended && !s->leave.has_ended) {
         s->leave.has_ended = true;
         s->leave.all_left = all_left;
+        s->leave.is_unanswered = is_unanswered;
     }
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->mutex);
@@ -239,7 +242,7 @@ static void tick_leave(session *s, bool is_closing, bool has_ended) {
                                        (gone_ns != 0 && l->now_ns >= gone_ns + LAST_WORDS_NS));
     if (!s->coordinator && gone_ns != 0) session_wake_by(s, gone_ns + LAST_WORDS_NS);
     if (is_lost)
-        end_leave(s, true, true, false); /* nobody is there who could tell */
+        end_leave(s, true, true, false, true); /* nobody is there who could tell */
     else if (is_due(s, &l->next_leave_ns, REPEAT_NS))
         send_progress(s, MESSAGE_LEAVE, is_closing ? MESSAGE_IS_CLOSING : 0, 0);
 }
@@ -297,7 +300,7 @@ static void take_left(session *s, const message_header *header, const void *payl
     if (header->kind != MESSAGE_LEFT) return;
     bool has_ended = header->flags & MESSAGE_ENDED;
     if (has_ended) send_message(s, MESSAGE_ACK, 0, MESSAGE_LEFT, NULL, 0);
-    end_leave(s, true, has_ended, header->flags & MESSAGE_ALL_LEFT);
+    end_leave(s, true, has_ended, header->flags & MESSAGE_ALL_LEFT, false);
 }
 
 static void take_answer(session *s, const message_header *header, const void *payload) {

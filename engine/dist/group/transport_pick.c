@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "dist/group/world.h"
+#include "dist/transport/hierarchy.h"
 #include "platform/clock.h"
 
 /* Handing memory out on one host takes milliseconds; a member that cannot take it should not cost the whole time of joining. */
@@ -19,7 +20,7 @@ typedef struct notice {
     char reason[EXCHANGE_BYTES - 16];
 } notice;
 
-/* Two exchanges: the maker's arena is there to be taken; all have it. */
+/* Two exchanges: the makers' arenas, one a host, are there to be taken; all have theirs. */
 enum { NUM_EXCHANGES = 2 };
 
 ag_status transport_pick_observe(exchange_fn exchange, void *context, int exchange_size) {
@@ -50,13 +51,15 @@ typedef struct pick {
     notice *all;
     const int *positions;
     int64_t deadline_ns;
+    hierarchy_map *map; /* of g's members */
+    int maker;          /* the member that makes the arena of this host */
     char address[96];
-    arena *arena; /* held */
+    arena *arena; /* held, NULL when alone on this host */
 } pick;
 
 static void offer_arena(pick *p, notice *own, int *listening) {
     world *w = p->g->world;
-    if (arena_new(p->g->size, w->is_threads, 0, &p->arena) != AG_OK) {
+    if (arena_new(p->map->num_local, w->is_threads, 0, &p->arena) != AG_OK) {
         note_failure(own);
     } else if (w->is_threads) {
         own->pointer = (uint64_t)(uintptr_t)p->arena;
@@ -67,24 +70,24 @@ static void offer_arena(pick *p, notice *own, int *listening) {
 
 static void take_arena(pick *p, notice *own) {
     world *w = p->g->world;
-    const notice *maker = &p->all[p->positions[0]];
+    const notice *maker = &p->all[p->positions[p->maker]];
     if (w->is_threads)
         p->arena = arena_retain((arena *)(uintptr_t)maker->pointer);
-    else if (arena_connect(p->address, w->token, p->g->size, p->deadline_ns, &p->arena) != AG_OK)
+    else if (arena_connect(p->address, w->token, p->map->num_local, p->deadline_ns, &p->arena) != AG_OK)
         note_failure(own);
 }
 
-/* Tries shared memory; *refuser is the member because of which it cannot be, -1 = it is there. */
+/* Tries shared memory on each host; *refuser is the member because of which it cannot be, -1 = it is there. */
 static ag_status share_memory(pick *p, int *refuser, char *reason, size_t len) {
     ag_group *g = p->g;
-    bool is_maker = g->rank == 0;
+    bool has_arena = p->map->num_local > 1, is_maker = has_arena && g->rank == p->maker;
     int listening = -1;
     notice own = {.can = 1};
     if (is_maker) offer_arena(p, &own, &listening);
     ag_status status = p->exchange(p->context, &own, p->all);
-    bool is_offered = status == AG_OK && p->all[p->positions[0]].can;
+    bool is_offered = status == AG_OK && first_refusal(g, p->all, p->positions) < 0;
     notice taken = {.can = is_offered};
-    if (is_offered && !is_maker) take_arena(p, &taken);
+    if (is_offered && has_arena && !is_maker) take_arena(p, &taken);
     if (is_offered && is_maker && !g->world->is_threads) {
         if (arena_serve(p->arena, listening, g->world->token, p->deadline_ns) != AG_OK) note_failure(&taken);
         listening = -1;
@@ -101,6 +104,52 @@ static ag_status share_memory(pick *p, int *refuser, char *reason, size_t len) {
     return status;
 }
 
+static ag_status map_hosts(pick *p) {
+    ag_group *g = p->g;
+    world *w = g->world;
+    const char **tokens = heap_alloc((size_t)g->size * sizeof *tokens);
+    if (!tokens) return error_memory("group", (size_t)g->size * sizeof *tokens);
+    for (int i = 0; i < g->size; i++) tokens[i] = w->is_threads ? "" : session_member_at(w->session, g->world_ranks[i])->token;
+    ag_status status = hierarchy_map_new(tokens, g->world_ranks, g->size, g->rank, &p->map);
+    heap_free(tokens);
+    if (status != AG_OK) return status;
+    while (p->map->host_of[p->maker] != p->map->own_host) p->maker++;
+    /* The number stands for the whole name: names may have a long beginning in common. And hosts that are namespaces of one
+     * machine may have the names of sockets in common. */
+    snprintf(p->address, sizeof p->address, "argand-%016llx-e%u-g%u-m%d", (unsigned long long)session_job_number(w->job),
+             w->epoch, g->id, (int)g->world_ranks[p->maker]);
+    return AG_OK;
+}
+
+static ag_status make_flat(const pick *p, uint32_t id, int rank, int size, const int32_t *world_ranks, transport **out) {
+    zmq_hub *hub = p->g->world->hub;
+    const char *name = strncmp(zmq_hub_endpoint(hub), "ipc:", 4) == 0 ? "ipc" : "tcp";
+    return zmq_transport_new(hub, id, rank, size, world_ranks, name, out);
+}
+
+/* Another number for each group, and none of theirs, but by an accident like those of the groups' own numbers. */
+static uint32_t leaders_id(uint32_t id) { return (id ^ 0x9E3779B9u) * 16777619u; }
+
+static ag_status make_hierarchy(pick *p) {
+    const ag_group *g = p->g;
+    hierarchy_map *m = p->map;
+    transport *local = NULL, *leaders = NULL, *flat = NULL;
+    ag_status status = make_flat(p, g->id, g->rank, g->size, g->world_ranks, &flat);
+    if (status == AG_OK && p->arena)
+        status = shm_transport_new(p->arena, m->local_rank, m->local_ranks, g->world->cancel, "", g->world->token, &local);
+    if (status == AG_OK && hierarchy_is_leader(m))
+        status = make_flat(p, leaders_id(g->id), m->own_host, m->num_hosts, m->leader_ranks, &leaders);
+    if (status == AG_OK) status = hierarchy_new(m, g->world_ranks, local, leaders, flat, &p->g->transport);
+    if (status == AG_OK) {
+        p->map = NULL;
+        return AG_OK;
+    }
+    transport *parts[] = {local, leaders, flat};
+    for (int i = 0; i < 3; i++)
+        if (parts[i]) parts[i]->ops->free(parts[i]);
+    return status;
+}
+
 ag_status transport_pick(ag_group *g, exchange_fn exchange, void *context, int exchange_size, const int *positions,
                          int64_t deadline_ns) {
     world *w = g->world;
@@ -113,32 +162,29 @@ ag_status transport_pick(ag_group *g, exchange_fn exchange, void *context, int e
     size_t all_bytes = (size_t)exchange_size * sizeof *p.all;
     p.all = heap_alloc(all_bytes);
     if (!p.all) return error_memory("group", all_bytes);
-    snprintf(p.address, sizeof p.address, "argand-%.40s-e%u-g%u", w->job, w->epoch, g->id);
-    bool wants_shared = w->is_threads || strcmp(w->transport_choice, "shm") == 0 || strcmp(w->transport_choice, "auto") == 0;
-    bool is_one_host = w->is_threads;
-    if (!w->is_threads) {
-        const char *token = session_member_at(w->session, g->world_ranks[0])->token;
-        is_one_host = true;
-        for (int i = 1; i < g->size; i++)
-            is_one_host = is_one_host && strcmp(session_member_at(w->session, g->world_ranks[i])->token, token) == 0;
-    }
+    bool is_auto = strcmp(w->transport_choice, "auto") == 0;
+    bool must_share = w->is_threads || strcmp(w->transport_choice, "shm") == 0;
     int refuser = 0;
     char reason[EXCHANGE_BYTES] = "it is on another host, or in another namespace";
-    ag_status status;
-    if (wants_shared && is_one_host)
+    ag_status status = map_hosts(&p);
+    bool is_one_host = status == AG_OK && p.map->num_hosts == 1;
+    bool shares = status == AG_OK && (is_one_host ? is_auto || must_share : is_auto && hierarchy_is_of_use(p.map));
+    if (shares)
         status = share_memory(&p, &refuser, reason, sizeof reason);
-    else
+    else if (status == AG_OK)
         status = transport_pick_observe(exchange, context, exchange_size);
-    if (status == AG_OK && refuser < 0)
+    if (status == AG_OK && refuser < 0 && shares && is_one_host)
         status = shm_transport_new(p.arena, g->rank, g->world_ranks, w->cancel, p.address, w->token, &g->transport);
-    else if (status == AG_OK && (w->is_threads || strcmp(w->transport_choice, "shm") == 0))
+    else if (status == AG_OK && refuser < 0)
+        status = make_hierarchy(&p);
+    else if (status == AG_OK && must_share)
         status = error_set(AG_E_NETWORK, "group", "transport", NULL, "let the transport be \"auto\"",
                            "shared memory is refused by rank %d: %s", (int)g->world_ranks[refuser], reason);
     else if (status == AG_OK)
-        status = zmq_transport_new(w->hub, g->id, g->rank, g->size, g->world_ranks,
-                                   strncmp(zmq_hub_endpoint(w->hub), "ipc:", 4) == 0 ? "ipc" : "tcp", &g->transport);
+        status = make_flat(&p, g->id, g->rank, g->size, g->world_ranks, &g->transport);
     if (g->transport) g->ops = g->transport->ops;
     arena_release(p.arena);
+    hierarchy_map_free(p.map);
     heap_free(p.all);
     return status;
 }

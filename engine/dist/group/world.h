@@ -3,6 +3,7 @@
 #define ARGAND_DIST_GROUP_WORLD_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "dist/group/group.h"
 #include "dist/group/session.h"
@@ -21,6 +22,7 @@ typedef struct world {
     atomic_int refs; /* one for each group */
     shared_cancel *shared;
     cancel *cancel; /* of `shared` */
+    atomic_bool is_told; /* a call has returned why the world ended: its close need not */
     int rank, size;
     uint32_t epoch;
     bool is_threads;
@@ -30,12 +32,13 @@ typedef struct world {
     char transport_choice[8]; /* what was asked for: "auto" … */
     char address[64], key_file[256];
     ag_group_options options; /* numbers only; its strings are those above */
+    pid_t process;            /* that made it: a forked child has neither its threads nor a share in its memory */
     socket_context *sockets;
     session *session;
     zmq_hub *hub;
-    pthread_mutex_t mutex; /* guards groups, note, and the two numbers below */
+    pthread_mutex_t mutex; /* guards groups, their blocks, and what is told of the progress */
     struct ag_group *groups;
-    char note[96], text[160];
+    char note[96], call[112]; /* the user's; the last call that was entered */
     uint64_t entered, finished;
 } world;
 
@@ -63,10 +66,15 @@ struct ag_group {
     pthread_cond_t changed;
     struct group_work *first, *last; /* the queue */
     bool is_running, is_stopping, has_worker;
+    transport_stats stats; /* as of the last call */
     pthread_t worker;
 };
 
 void world_init(world *w);
+/* deadline_after: any number of seconds > 0, INFINITY too. */
+int64_t deadline_after(double seconds);
+/* world_check_process: AG_E_STATE in a forked child. */
+ag_status world_check_process(const world *w);
 void world_release(world *w);
 /* world_end raises the cancel with this thread's error record and tells all ranks; the record stays as it was. */
 void world_end(world *w);
@@ -74,17 +82,21 @@ void world_end(world *w);
 void world_add(world *w, ag_group *g);
 void world_remove(world *w, ag_group *g);
 void world_wake(void *w);
-/* world_note tells the others how far this rank is; print NULL = unchanged. */
+bool world_is_shared_memory(const transport *t);
+/* world_note tells the others how far this rank is; print NULL = unchanged. world_note_text: what the user says of it. */
 void world_note(world *w, uint64_t entered, uint64_t finished, const call_print *print);
+void world_note_text(world *w, const char *text);
 
 /* group_make makes a group without a transport; world_ranks are copied. */
 ag_status group_make(world *w, const int32_t *world_ranks, int size, int rank, uint32_t id, ag_group **out);
+/* group_give_up is world_end for a call that the other members wait for; nothing when the world has ended, or there are none. */
+void group_give_up(ag_group *g);
 /* group_stop ends the worker after what is queued; the group makes no more calls. */
 void group_stop(ag_group *g);
 
-/* transport_pick gives g its transport: shared memory when all members can, else ZeroMQ. exchange is how the members (and perhaps
- * others, who call it as often) tell each other 64 bytes: own [64], all [num ranks of the exchange, 64]. positions: [g->size] of
- * the members in `all`. */
+/* transport_pick gives g its transport: shared memory when all members can, else ZeroMQ, or both (hierarchy.h). exchange is how
+ * the members (and perhaps others, who call it as often) tell each other 64 bytes: own [64], all [num ranks of the exchange, 64].
+ * positions: [g->size] of the members in `all`. */
 typedef ag_status (*exchange_fn)(void *context, const void *own, void *all);
 #define EXCHANGE_BYTES 64
 ag_status transport_pick(ag_group *g, exchange_fn exchange, void *context, int exchange_size, const int *positions,

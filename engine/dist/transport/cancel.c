@@ -17,18 +17,23 @@ static void add_culprit(cancel *c, int culprit) {
     if (culprit >= 0 && c->num_culprits < CANCEL_MAX_CULPRITS) c->culprits[c->num_culprits++] = culprit;
 }
 
-bool cancel_raise(cancel *c, ag_status code, int culprit, const char *reason, const char *hint) {
+bool cancel_raise_all(cancel *c, ag_status code, const int32_t *culprits, int num_culprits, const char *reason,
+                      const char *hint) {
     lock_acquire(&c->lock);
     bool is_first = !cancel_is_raised(c);
     if (is_first) {
         c->code = code;
         snprintf(c->reason, sizeof c->reason, "%s", reason ? reason : "");
         snprintf(c->hint, sizeof c->hint, "%s", hint ? hint : "");
-        add_culprit(c, culprit);
+        for (int i = 0; i < num_culprits; i++) add_culprit(c, culprits[i]);
         atomic_store_explicit(&c->is_raised, 1, memory_order_release);
     }
     lock_release(&c->lock);
     return is_first;
+}
+
+bool cancel_raise(cancel *c, ag_status code, int culprit, const char *reason, const char *hint) {
+    return cancel_raise_all(c, code, &(int32_t){culprit}, 1, reason, hint);
 }
 
 void cancel_add_culprit(cancel *c, int culprit) {
@@ -37,16 +42,20 @@ void cancel_add_culprit(cancel *c, int culprit) {
     lock_release(&c->lock);
 }
 
-ag_status cancel_error(cancel *c, const char *op, uint64_t sequence) {
-    cancel copy;
+void cancel_read(cancel *c, cancel_cause *out) {
     lock_acquire(&c->lock);
-    memcpy(copy.culprits, c->culprits, sizeof copy.culprits);
-    memcpy(copy.reason, c->reason, sizeof copy.reason);
-    memcpy(copy.hint, c->hint, sizeof copy.hint);
-    copy.num_culprits = c->num_culprits;
-    copy.code = c->code;
+    out->code = c->code;
+    out->num_culprits = c->num_culprits;
+    memcpy(out->culprits, c->culprits, sizeof out->culprits);
+    memcpy(out->reason, c->reason, sizeof out->reason);
+    memcpy(out->hint, c->hint, sizeof out->hint);
     lock_release(&c->lock);
-    error_set(copy.code, op, NULL, NULL, copy.hint, "%s", copy.reason);
-    error_set_culprits(copy.culprits, copy.num_culprits, sequence);
-    return copy.code;
+}
+
+ag_status cancel_error(cancel *c, const char *op, uint64_t sequence) {
+    cancel_cause cause;
+    cancel_read(c, &cause);
+    error_set(cause.code, op, NULL, NULL, cause.hint, "%s", cause.reason);
+    error_set_culprits(cause.culprits, cause.num_culprits, sequence);
+    return cause.code;
 }

@@ -48,6 +48,7 @@ typedef struct transport_call {
     const shared_block *block; /* NULL, or input is the own part and output the result of it, both at `block_offset` bytes:
                                   all_reduce only */
     size_t block_offset;
+    bool is_background;    /* run by a worker: Ctrl-C is for the thread that waits, not for the call */
     int64_t deadline_ns;   /* clock_ns time; INT64_MAX = none */
 } transport_call;
 

@@ -64,7 +64,7 @@ static wait_outcome reason_to_end(const waiter *w, int peer, int64_t deadline_ns
     /* Acquire: what the rank did before it left is seen below, in the last look at its gate. */
     if (atomic_load_explicit(&w->header->lines[peer].has_left, memory_order_acquire)) return WAIT_LEFT;
     if (clock_ns() >= deadline_ns) return WAIT_TIMEOUT;
-    return interrupt_pending() ? WAIT_INTERRUPTED : WAIT_DONE;
+    return !w->ignores_interrupt && interrupt_pending() ? WAIT_INTERRUPTED : WAIT_DONE;
 }
 
 /* Sleeps until the gate is rung or the slice is over, unless there is a reason not to. */

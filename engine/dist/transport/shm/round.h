@@ -18,6 +18,7 @@ typedef struct waiter {
     arena_header *header;
     cancel *cancel;
     _Atomic(gate *) at;
+    bool ignores_interrupt; /* of the call that runs: transport_call.is_background */
     bool is_crowded; /* more ranks than processors: who spins may keep the one waited for from running */
 } waiter;
 

@@ -42,11 +42,16 @@ ag_status shm_block_reduce(shm_call *c) {
         if (!s->is_absent[i]) s->sources[num_sources++] = shared_block_part(b, i) + at;
     int divisor = call->op == REDUCE_MEAN ? size : 1;
     char *result = shared_block_part(b, size);
-    if (length > 0) shm_reduce(call->op, call->dtype, result + at, NULL, s->sources, num_sources, divisor, length);
+    bool is_far = count * element >= SHM_FAR_BYTES;
+    if (length > 0 && is_far)
+        shm_reduce_far(call->op, call->dtype, result + at, NULL, s->sources, num_sources, divisor, length, SHM_FAR_DST);
+    else if (length > 0)
+        shm_reduce(call->op, call->dtype, result + at, NULL, s->sources, num_sources, divisor, length);
     AG_TRY(shm_meet(c));
     s->stats.bytes_moved += (size - 1) * length * element;
     char *own = shared_block_part(b, rank) + request->block_offset;
-    if (call->output == own && count > 0) shm_copy(own, result + request->block_offset, (size_t)(count * element));
+    if (call->output == own && count > 0)
+        (is_far ? shm_copy_out : shm_copy)(own, result + request->block_offset, (size_t)(count * element));
     return AG_OK;
 }
 

@@ -5,10 +5,15 @@
 
 #include "core/dtype.h"
 #include "dist/algorithm/reduce.h"
+#include "platform/stream.h"
 
 typedef unsigned char lane __attribute__((vector_size(16), aligned(1), may_alias));
 
 #define BLOCK 1024 /* elements: two accumulators of f64 and the runs of sources fit 48 KiB for some ranks */
+/* Runs in memory are prefetched block by block. Two ranks, 64 MiB: blocks of 512 B 6.2 ms, of 1 to 4 KiB 7 to 8 ms; it makes no
+ * difference whether that is 1 or 4 KiB ahead. */
+#define FAR_BLOCK 512  /* bytes */
+#define AHEAD     1024 /* bytes */
 
 void shm_copy(void *restrict dst, const void *restrict src, size_t num_bytes) {
     char *to = dst;
@@ -25,88 +30,93 @@ void shm_copy(void *restrict dst, const void *restrict src, size_t num_bytes) {
     if (num_bytes > 0) memcpy(to, from, num_bytes);
 }
 
-/* float_to_bfloat without a branch, for vector code. */
-static void narrow_bfloat(char *dst, const float *src, float divisor, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        float value = src[i] / divisor;
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        uint32_t is_nan = 0 - (uint32_t)((int32_t)(bits & 0x7FFFFFFFu) > 0x7F800000);
-        uint32_t rounded = bits + 0x7FFFu + (bits >> 16 & 1u), kept = bits | 0x400000u;
-        uint16_t half = (uint16_t)(((kept & is_nan) | (rounded & ~is_nan)) >> 16);
-        memcpy(dst + 2 * i, &half, sizeof half);
-    }
+void shm_copy_out(void *restrict dst, const void *restrict src, size_t num_bytes) {
+    stream_copy(dst, src, num_bytes);
+    stream_fence();
 }
 
-/* float_to_half without a branch. Adding 0.5 to a magnitude below 2^-14 leaves its subnormal half, rounded to even, in the low
- * bits (Giesen 2012). */
-static void narrow_half(char *dst, const float *src, float divisor, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        float value = src[i] / divisor;
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
-        int32_t compared = (int32_t)magnitude; /* vector units compare signed numbers */
-        uint32_t is_small = 0 - (uint32_t)(compared < 0x38800000), is_large = 0 - (uint32_t)(compared >= 0x477FF000);
-        uint32_t is_nan = 0 - (uint32_t)(compared > 0x7F800000);
-        uint32_t normal = (magnitude - 0x38000000u + 0xFFFu + (magnitude >> 13 & 1u)) >> 13, small_bits;
-        uint32_t limited = magnitude & is_small; /* or an Inf would be added */
-        float small;
-        memcpy(&small, &limited, sizeof small);
-        small += 0.5f;
-        memcpy(&small_bits, &small, sizeof small_bits);
-        small_bits -= 0x3F000000u;
-        uint32_t special = 0x7C00u | (is_nan & (0x200u | (magnitude >> 13 & 0x3FFu)));
-        uint32_t finite = (small_bits & is_small) | (normal & ~is_small);
-        uint16_t half = (uint16_t)(sign | (special & is_large) | (finite & ~is_large));
-        memcpy(dst + 2 * i, &half, sizeof half);
-    }
-}
+typedef struct pass {
+    reduce_op op;
+    ag_dtype dtype;
+    const char *const *sources;
+    int num_sources, divisor;
+    bool prefetches;
+    _Alignas(64) char rooms[2][BLOCK * sizeof(double)];
+} pass;
 
-static void finish(ag_dtype dtype, char *dst, const void *total, int divisor, int64_t count) {
-    if (dtype == AG_BF16)
-        narrow_bfloat(dst, total, (float)divisor, count);
-    else if (dtype == AG_F16)
-        narrow_half(dst, total, (float)divisor, count);
-    else
-        reduce_finish(dtype, dst, total, divisor, count);
+static const char *source(const pass *p, int index, int64_t offset, int64_t num_bytes) {
+    const char *run = p->sources[index] + offset;
+    for (int64_t at = 0; at < num_bytes && p->prefetches; at += 64) __builtin_prefetch(run + at + AHEAD, 0, 3);
+    return run;
 }
 
 /* One block. Two accumulators take turns: a loop that stores to what it loads from is not made vector code. The last step
- * writes to dst itself when nothing is left to do after it. */
-static void reduce_block(reduce_op op, ag_dtype dtype, char *dst, const char *const *sources, int num_sources, int divisor,
-                         int64_t offset, int64_t count) {
-    _Alignas(64) char rooms[2][BLOCK * sizeof(double)];
-    bool is_half = dtype_is_half(dtype), is_last_direct = !is_half && divisor == 1;
-    ag_dtype left_dtype = dtype;
-    const char *left = sources[0] + offset;
-    for (int i = 1; i < num_sources; i++) {
-        char *target = is_last_direct && i == num_sources - 1 ? dst : rooms[i & 1];
-        reduce_elements(op, dtype, target, left, left_dtype, sources[i] + offset, dtype, count);
+ * writes to dst itself when nothing is left to do after it; dst NULL: to a room. Returns where the result is. */
+static const char *reduce_block(pass *p, char *dst, int64_t offset, int64_t count) {
+    int64_t num_bytes = count * (int64_t)dtype_size(p->dtype);
+    bool is_half = dtype_is_half(p->dtype), is_last_direct = !is_half && p->divisor == 1;
+    ag_dtype left_dtype = p->dtype;
+    const char *left = source(p, 0, offset, num_bytes);
+    int room = 0;
+    for (int i = 1; i < p->num_sources; i++, room ^= 1) {
+        char *target = is_last_direct && dst && i == p->num_sources - 1 ? dst : p->rooms[room];
+        reduce_elements(p->op, p->dtype, target, left, left_dtype, source(p, i, offset, num_bytes), p->dtype, count);
         left = target;
         if (is_half) left_dtype = AG_F32;
     }
-    if (num_sources == 1 && is_half) {
-        reduce_widen(rooms[0], left, dtype, count);
-        left = rooms[0];
+    if (p->num_sources == 1 && is_half) {
+        reduce_widen(p->rooms[room], left, p->dtype, count);
+        left = p->rooms[room];
+        room ^= 1;
     }
-    if (num_sources == 1 && is_last_direct)
-        shm_copy(dst, left, (size_t)count * dtype_size(dtype));
-    else if (!is_last_direct)
-        finish(dtype, dst, left, divisor, count);
+    if (!is_last_direct) {
+        char *target = dst ? dst : p->rooms[room];
+        reduce_finish(p->dtype, target, left, p->divisor, count);
+        return target;
+    }
+    if (p->num_sources > 1 || !dst) return left;
+    shm_copy(dst, left, (size_t)num_bytes);
+    return dst;
+}
+
+static void set_zeros(void *dst, void *second, int64_t num_bytes) {
+    memset(dst, 0, (size_t)num_bytes);
+    if (second) memset(second, 0, (size_t)num_bytes);
 }
 
 void shm_reduce(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources, int divisor,
                 int64_t count) {
     int64_t element = (int64_t)dtype_size(dtype);
     if (num_sources == 0) {
-        memset(dst, 0, (size_t)(count * element));
-        if (second) memset(second, 0, (size_t)(count * element));
+        set_zeros(dst, second, count * element);
         return;
     }
+    pass p = {.op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor};
     for (int64_t begin = 0; begin < count; begin += BLOCK) {
         int64_t length = count - begin < BLOCK ? count - begin : BLOCK, offset = begin * element;
-        reduce_block(op, dtype, (char *)dst + offset, sources, num_sources, divisor, offset, length);
+        reduce_block(&p, (char *)dst + offset, offset, length);
         if (second) shm_copy((char *)second + offset, (char *)dst + offset, (size_t)(length * element));
     }
+}
+
+void shm_reduce_far(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources,
+                    int divisor, int64_t count, shm_far far) {
+    int64_t element = (int64_t)dtype_size(dtype), step = FAR_BLOCK / element, begin = 0;
+    if (num_sources == 0) {
+        set_zeros(dst, second, count * element);
+        return;
+    }
+    pass p = {.op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor, .prefetches = true};
+    /* What gradients need, in one loop: a fifth less time than by way of rooms. */
+    if (dtype == AG_F32 && (op == REDUCE_SUM || op == REDUCE_MEAN) && (!second || (far & SHM_FAR_SECOND)))
+        begin = stream_sum_f32(dst, far & SHM_FAR_DST, second, sources, num_sources, divisor, count);
+    for (; begin < count; begin += step) {
+        int64_t length = count - begin < step ? count - begin : step, offset = begin * element;
+        size_t num_bytes = (size_t)(length * element);
+        char *first = (char *)dst + offset;
+        const char *made = reduce_block(&p, far & SHM_FAR_DST ? NULL : first, offset, length);
+        if (far & SHM_FAR_DST) stream_store(first, made, num_bytes);
+        if (second) (far & SHM_FAR_SECOND ? stream_store : shm_copy)((char *)second + offset, made, num_bytes);
+    }
+    stream_fence();
 }

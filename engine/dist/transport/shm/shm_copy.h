@@ -8,9 +8,18 @@
  * is several times slower on lines that another processor owns. */
 void shm_copy(void *restrict dst, const void *restrict src, size_t num_bytes);
 
+/* shm_copy_out does the same past the caches. Two ranks that reduce 64 MiB each into one result: 8.0 ms with plain stores, 5.9 ms
+ * so. A result of SHM_FAR_BYTES and more would not stay in a cache anyway; a shorter one is better there for whoever reads it. */
+#define SHM_FAR_BYTES ((int64_t)8 << 20)
+void shm_copy_out(void *restrict dst, const void *restrict src, size_t num_bytes);
+
 /* shm_reduce: dst[i] = ((sources[0][i] op sources[1][i]) op …) / divisor, and the same to `second` unless it is NULL.
- * dst, second: [count], apart from all sources. No sources give zeros. Halves are combined in f32 and rounded once. */
+ * dst, second: [count], apart from all sources. No sources give zeros. Halves are combined in f32 and rounded once.
+ * shm_reduce_far does the same with runs that caches do not hold; what `far` names is written past them. */
 void shm_reduce(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources, int divisor,
                 int64_t count);
+typedef enum shm_far { SHM_FAR_DST = 1, SHM_FAR_SECOND = 2 } shm_far;
+void shm_reduce_far(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources,
+                    int divisor, int64_t count, shm_far far);
 
 #endif

@@ -26,6 +26,7 @@ typedef struct reduction {
     int64_t output_bytes;
     int64_t window, num_windows; /* elements */
     bool overlaps;
+    bool is_far; /* the output is too large for caches */
 } reduction;
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -34,6 +35,10 @@ static char *slot(const reduction *r, int rank, uint64_t round) { return arena_s
 
 static char *result(const reduction *r, int rank, uint64_t round) {
     return arena_result(r->call->s->arena->header, rank, round);
+}
+
+static void copy_out(const reduction *r, char *dst, const char *src, size_t num_bytes) {
+    (r->is_far ? shm_copy_out : shm_copy)(dst, src, num_bytes);
 }
 
 static bool is_present(const reduction *r) { return !(r->call->request->print.flags & CALL_ABSENT); }
@@ -88,7 +93,11 @@ static void reduce_part(const reduction *r, int64_t index, uint64_t round) {
     const char *own = is_present(r) ? r->input + (at + begin) * r->element : NULL;
     int num_sources = list_sources(r, round, begin * r->element, own);
     char *second = r->target ? r->target + (at + begin) * r->element : NULL;
-    shm_reduce(r->op, r->dtype, result(r, r->rank, round), second, r->call->s->sources, num_sources, r->divisor, length);
+    char *first = result(r, r->rank, round);
+    if (r->is_far)
+        shm_reduce_far(r->op, r->dtype, first, second, r->call->s->sources, num_sources, r->divisor, length, SHM_FAR_SECOND);
+    else
+        shm_reduce(r->op, r->dtype, first, second, r->call->s->sources, num_sources, r->divisor, length);
     r->call->s->stats.bytes_moved += (r->size - 1) * length * r->element;
 }
 
@@ -100,7 +109,7 @@ static void collect_window(const reduction *r, int64_t index, uint64_t round) {
     for (int i = r->target ? 1 : 0; i < r->size; i++) {
         int rank = (r->rank + i) % r->size; /* not all read from the same one at once */
         part_of(r, index, rank, &begin, &length);
-        shm_copy(to + (index * r->window + begin) * r->element, result(r, rank, round), (size_t)(length * r->element));
+        copy_out(r, to + (index * r->window + begin) * r->element, result(r, rank, round), (size_t)(length * r->element));
         if (i > 0) r->call->s->stats.bytes_moved += length * r->element;
     }
 }
@@ -109,6 +118,7 @@ static void collect_window(const reduction *r, int64_t index, uint64_t round) {
  * nothing is written before the last round is through. */
 static ag_status set_target(reduction *r) {
     r->target = r->output;
+    r->is_far = r->output_bytes >= SHM_FAR_BYTES;
     if (!r->overlaps) return AG_OK;
     r->target = NULL;
     if (r->num_windows <= 1) return AG_OK;
@@ -118,7 +128,7 @@ static ag_status set_target(reduction *r) {
 
 static ag_status finish(reduction *r, ag_status status) {
     if (!r->target || r->target == r->output) return status;
-    if (status == AG_OK) shm_copy(r->output, r->target, (size_t)r->output_bytes);
+    if (status == AG_OK) copy_out(r, r->output, r->target, (size_t)r->output_bytes);
     memory_free(r->target, (size_t)r->output_bytes);
     return status;
 }
@@ -170,7 +180,11 @@ static ag_status reduce_scatter(reduction *r) {
         if (status != AG_OK || length <= 0) continue;
         const char *own = r->target && is_present(r) ? r->input + (own_at + begin) * r->element : NULL;
         int num_sources = list_sources(r, round, r->rank * part, own);
-        shm_reduce(r->op, r->dtype, target + begin * r->element, NULL, r->call->s->sources, num_sources, r->divisor, length);
+        char *to = target + begin * r->element;
+        if (r->is_far)
+            shm_reduce_far(r->op, r->dtype, to, NULL, r->call->s->sources, num_sources, r->divisor, length, SHM_FAR_DST);
+        else
+            shm_reduce(r->op, r->dtype, to, NULL, r->call->s->sources, num_sources, r->divisor, length);
         r->call->s->stats.bytes_moved += (r->size - 1) * length * r->element;
     }
     return finish(r, status);

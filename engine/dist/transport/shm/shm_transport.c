@@ -190,6 +190,7 @@ static ag_status run(transport *t, const transport_call *request, bool *is_over)
     collective_kind kind = request->call.kind;
     ag_status status;
     s->stats.num_calls++;
+    s->waiter.ignores_interrupt = request->is_background;
     if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE) {
         status = shm_point_to_point(&c);
         *is_over = status != AG_OK && c.is_over;

@@ -251,6 +251,9 @@ static void settle_posted(run *r) {
     for (; r->num_posted > 0; r->num_posted--) collective_sent(&r->state);
 }
 
+/* A rank that refuses the call has no plan of it. */
+static bool is_running(const run *r) { return r->state.receive_head && r->state.state == COLLECTIVE_RUNNING; }
+
 static bool is_expected(const run *r, int peer) { return r->state.receive_head[peer] >= 0; }
 
 /* Tells those from whom something is expected which call this is: a rank that makes another one, which sends this rank nothing,
@@ -278,7 +281,7 @@ static int find_expected(const run *r, bool are_silent, int32_t *culprits) {
 static int find_blocked(const run *r, int32_t *culprits, bool *is_reachable) {
     int num = 0;
     for (int peer = 0; peer < r->t->base.size && num < AG_MAX_CULPRITS; peer++) {
-        bool is_open = r->state.state == COLLECTIVE_RUNNING && r->state.send_head[peer] >= 0;
+        bool is_open = is_running(r) && r->state.send_head[peer] >= 0;
         bool is_unsent = hub_has_unsent(r->t->hub, r->t->box, world_rank(r->t, peer));
         if (is_unsent) *is_reachable = false;
         if (is_open || is_unsent) culprits[num++] = world_rank(r->t, peer);
@@ -290,7 +293,7 @@ static ag_status timeout_error(const run *r) {
     int32_t culprits[AG_MAX_CULPRITS];
     const char *what = "nothing more came from";
     int num = 0;
-    if (r->state.state == COLLECTIVE_RUNNING) {
+    if (is_running(r)) {
         num = find_expected(r, true, culprits);
         if (num == 0) num = find_expected(r, false, culprits);
     }
@@ -315,7 +318,7 @@ static ag_status timeout_error(const run *r) {
  * before it ended arrives. */
 static ag_status check_connections(const run *r, int64_t now) {
     char detail[96];
-    if (now - r->progress_ns < GRACE_NS || r->state.state != COLLECTIVE_RUNNING) return AG_OK;
+    if (now - r->progress_ns < GRACE_NS || !is_running(r)) return AG_OK;
     for (int peer = 0; peer < r->t->base.size; peer++) {
         if (r->state.send_head[peer] < 0 && r->state.receive_head[peer] < 0) continue;
         int32_t culprit = world_rank(r->t, peer);
@@ -331,14 +334,15 @@ static ag_status check_connections(const run *r, int64_t now) {
 static ag_status check_ends(run *r) {
     int64_t now = clock_ns();
     if (cancel_is_raised(r->t->base.cancel)) return cancel_error(r->t->base.cancel, r->op, r->sequence);
-    if (interrupt_pending()) return error_set(AG_E_INTERRUPTED, r->op, NULL, NULL, NULL, "interrupted");
+    if (!r->request->is_background && interrupt_pending())
+        return error_set(AG_E_INTERRUPTED, r->op, NULL, NULL, NULL, "interrupted");
     AG_TRY(hub_failure(r->t->hub, r->op, r->sequence));
     AG_TRY(check_connections(r, now));
     if (now >= r->request->deadline_ns) return timeout_error(r);
     /* A greeting must have time to be answered. */
     bool is_due = now - r->progress_ns >= GREET_NS && now - r->greeted_ns >= GREET_AGAIN_NS &&
                   (r->greeted_ns == 0 || r->request->deadline_ns - now > GREET_AGAIN_NS);
-    return is_due && r->channel == HUB_CALLS && r->state.state == COLLECTIVE_RUNNING ? greet_expected(r) : AG_OK;
+    return is_due && r->channel == HUB_CALLS && is_running(r) ? greet_expected(r) : AG_OK;
 }
 
 /* Until this rank is through and ZeroMQ has all that it has to send: nobody pumps afterwards. */
