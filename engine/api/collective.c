@@ -30,6 +30,7 @@ static ag_status make_request(ag_group *g, const ag_collective *c, tensor_call *
     out->call = p->call;
     out->ndim = p->ndim;
     out->dims = p->dims;
+    out->is_absent = c->is_absent;
     shared_tensor_find(g, p, out);
     return AG_OK;
 }

@@ -379,6 +379,8 @@ typedef struct ag_collective {
     ag_tensor *out;        /* NULL = fresh; else contiguous, of the result's shape and dtype; may be the input */
     const int64_t *counts, *output_counts; /* [size] or NULL */
     double timeout_s;      /* 0 = the group's */
+    bool is_absent;        /* all_reduce, reduce, reduce_scatter: this rank takes part, but its elements do not count: those of a
+                              rank that has run out of work. A mean is still over all ranks. Without any, contents are undefined */
 } ag_collective;
 /* ag_collective_supports answers whether a tensor of this dtype on this device can take part, beforehand; else the reason
  * ([len]) keeps apart what the device, the kind and this build cannot. */

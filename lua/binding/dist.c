@@ -119,6 +119,9 @@ static ag_collective read_call(lua_State *L, binding *b, int table, int size) {
     c.like = tensor_field(L, b, table, "like", c.kind);
     c.out = tensor_field(L, b, table, "out", c.kind);
     c.timeout_s = number_field(L, table, "timeout");
+    lua_getfield(L, table, "absent");
+    c.is_absent = lua_toboolean(L, -1);
+    lua_pop(L, 1);
     c.counts = counts_field(L, b, table, "counts", size, c.kind);
     c.output_counts = counts_field(L, b, table, "output_counts", size, c.kind);
     return c;

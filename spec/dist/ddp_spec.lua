@@ -514,4 +514,32 @@ describe("a job of several ranks", function()
       say "ok"
     ]])
   end)
+
+  on_ranks("may call collectives between backward and the step, and in the place of a batch", function()
+    for _, transport in ipairs {"shm", "tcp"} do
+      assert_ok(3, [[
+        local rank, model = dist.rank(), model_of(1)
+        local job, opt = dist.register(model), optim.SGD(model:parameters(), {lr = 0.1})
+        local left, sums = rank + 1, {}
+        local function batch()
+          left = left - 1
+          if left >= 0 then return batch_of(left * 3 + rank) end
+        end
+        local function shadow() -- the calls of the loop, in the same order
+          local sum = dist.all_reduce(100, {contribute = false})
+          job:step(opt, {contribute = false})
+          opt:zero_grad()
+          if job.contributors > 0 then sums[#sums + 1] = sum end
+        end
+        for x, y in job:each(batch, {optimizer = opt, shadow = shadow}) do
+          loss_of(model, x, y):backward()
+          sums[#sums + 1] = dist.all_reduce(10) -- reductions of gradients are under way
+          job:step(opt)
+          opt:zero_grad()
+        end
+        assert(table.concat(sums, " ") == "30 20 10", table.concat(sums, " "))
+        say "ok"
+      ]], transport)
+    end
+  end)
 end)

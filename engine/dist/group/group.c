@@ -91,6 +91,10 @@ void group_work_release(group_work *w) {
 
 /* ---- making the call ---- */
 
+static bool is_reduction(collective_kind kind) {
+    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_REDUCE_SCATTER;
+}
+
 static bool is_pair_call(collective_kind kind) { return kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE; }
 
 static double timeout_of(const ag_group *g, const group_request *r) {
@@ -119,7 +123,7 @@ static void number_call(ag_group *g, const group_request *request, transport_cal
     }
     call_print_make(&out->print, call, request->ndim, request->dims);
     if (request->refusal) out->print.flags |= CALL_REFUSED;
-    if (request->is_absent) out->print.flags |= CALL_ABSENT;
+    if (request->is_absent && is_reduction(call->kind)) out->print.flags |= CALL_ABSENT;
     out->refusal = request->refusal;
 }
 
@@ -131,7 +135,7 @@ static ag_status run_alone(const transport_call *call, bool is_absent) {
     AG_TRY(collective_init(&c, &call->call));
     assert(c.state == COLLECTIVE_DONE);
     collective_deinit(&c);
-    if (is_absent && call->call.output && call->call.kind == COLLECTIVE_ALL_REDUCE)
+    if (is_absent && is_reduction(call->call.kind) && call->call.output)
         memset(call->call.output, 0, (size_t)call->call.count * dtype_size(call->call.dtype));
     return AG_OK;
 }

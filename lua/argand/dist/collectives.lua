@@ -19,13 +19,13 @@ end
 
 -- Of every kind of call, by its name in Lua.
 local OPTIONS = {
-  all_reduce = known {op = "sum", out = optional.any},
-  all_reduce_ = known {op = "sum"},
-  reduce = known {op = "sum", root = 0, out = optional.any},
+  all_reduce = known {op = "sum", contribute = true, out = optional.any},
+  all_reduce_ = known {op = "sum", contribute = true},
+  reduce = known {op = "sum", contribute = true, root = 0, out = optional.any},
   broadcast = known {root = 0, out = optional.any, requires_grad = optional.any},
   broadcast_ = known {root = 0},
   all_gather = known {uneven = false, out = optional.any},
-  reduce_scatter = known {op = "sum", out = optional.any},
+  reduce_scatter = known {op = "sum", contribute = true, out = optional.any},
   gather = known {root = 0, out = optional.any},
   scatter = known {root = 0, out = optional.any, like = optional.any, shape = optional.table, dtype = optional.string,
                    requires_grad = optional.any},
@@ -103,10 +103,22 @@ M.Handle = Handle
 
 local function same(value) return value end
 
+-- A rank that takes part without elements of its own.
+local function set_absent(group, call, is_recorded)
+  if is_recorded then
+    core.raise("autodiff", call.kind, "contribute: a call that is recorded needs every rank's elements", "use ag.no_grad")
+  end
+  if not group.member.handle then
+    core.raise("unsupported", call.kind, "contribute: expected a real job, got a simulated rank", "give neutral elements")
+  end
+  call.absent = true
+end
+
 -- Makes one call. Returns the result; with async a function that gives it once the call is done.
 local function perform(group, call, opts, pending, is_recorded, after)
   local member, kind = group.member, call.kind
   call.algorithm, call.timeout = opts.algorithm, opts.timeout
+  if opts.contribute == false then set_absent(group, call, is_recorded) end
   after = after or same
   if not opts.async then
     if not is_recorded then return after(member:run(call)) end
@@ -157,7 +169,8 @@ local NUMBER_KINDS = {all_reduce = true, broadcast = true, reduce = true, all_ga
 -- A call on whatever the user gave: a tensor, a number, or a table of them.
 local function on_value(owner, group, value, fields, opts)
   local is_single = core.is_tensor(value) and not opts.async
-  if is_single and opts.out == nil and not fields.of and not gradients.is_recorded(value, opts.requires_grad) then
+  local is_plain = is_single and opts.out == nil and not fields.of and opts.contribute ~= false
+  if is_plain and not gradients.is_recorded(value, opts.requires_grad) then
     fields.input, fields.algorithm, fields.timeout = value, opts.algorithm, opts.timeout
     return group.member:run(fields)
   end
@@ -181,10 +194,12 @@ end
 
 -- ---- the kinds ----
 
---- The op ("sum", "mean", "min", "max", "prod"; of bool tensors "and", "or") over the ranks' tensors, on every rank.
+--- The op ("sum", "mean", "min", "max", "prod"; of bool tensors "and", "or") over the ranks' tensors, on every rank. With
+-- contribute = false this rank takes part, but its elements do not count (a mean is still over all ranks): for ranks that
+-- have run out of work, in `shadow` of job:each for instance. The same goes for all_reduce_, reduce and reduce_scatter.
 ---@param group argand.dist.Group
 ---@param t any tensor, number, or nested table of them
----@param opts? table {op, async, out, timeout, algorithm}
+---@param opts? table {op, contribute = true, async, out, timeout, algorithm}
 ---@return any
 function M.all_reduce(group, t, opts)
   opts = read("all_reduce", opts)

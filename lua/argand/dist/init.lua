@@ -126,8 +126,8 @@ function M.plan(kind, t, opts)
   return group.member:plan {kind = kind, input = t, op = opts and opts.op, root = opts and opts.root or 0}
 end
 
---- Memory in which all_reduce need not copy: all ranks call it together. dist.all_reduce(own, {out = result}) puts the sum where all
--- ranks of this host read it; dist.all_reduce_(own) puts it back into each rank's own tensor. Zeros at first.
+--- Memory in which all_reduce need not copy: all ranks call it together. dist.all_reduce(own, {out = result}) puts the sum
+-- where all ranks of this host read it; dist.all_reduce_(own) puts it back into each rank's own tensor. Zeros at first.
 ---@param numel integer
 ---@param opts? {dtype: string, group: argand.dist.Group}
 ---@return argand.Tensor own [numel] of this rank
