@@ -231,7 +231,7 @@ static board *new_board(void) {
 static const char *find_problem(const board *b, int size, char *text, size_t len) {
     text[0] = '\0';
     for (int r = 0; r < size && text[0] == '\0'; r++)
-        if (b->problems[r][0]) snprintf(text, len, "rank %d: %s", r, b->problems[r]);
+        if (b->problems[r][0]) snprintf(text, len, "rank %d: %.880s", r, b->problems[r]);
     return text;
 }
 
