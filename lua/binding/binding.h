@@ -108,8 +108,13 @@ void about_register(lua_State *L, binding *b, int module);
 void process_register(lua_State *L, binding *b, int module);
 
 /* dist.c, ddp.c, fiber.c */
+ag_group *binding_group(lua_State *L, binding *b, int index); /* raises for what is no open group */
+int binding_raise_on(lua_State *L, binding *b, int world_rank); /* binding_raise, with the rank that the error came to */
+/* Fields of the table at `table`: NULL and 0 when there is none. The string is the table's. */
+const char *binding_string_field(lua_State *L, int table, const char *key);
+double binding_number_field(lua_State *L, int table, const char *key);
 void dist_register(lua_State *L, binding *b, int module);
-void ddp_register(lua_State *L, binding *b, int module); /* after dist_register */
+void ddp_register(lua_State *L, binding *b, int module);
 void fiber_register(lua_State *L, binding *b, int table);
 
 /* module.c: puts C function `fn` under `name` into the table at `table`, with the binding as upvalue. */

@@ -11,7 +11,7 @@ typedef struct ddp_handle {
     int world_rank;
 } ddp_handle;
 
-static const char ddp_key, group_rank_key;
+static const char ddp_key;
 
 static void push_metatable(lua_State *L) {
     lua_pushlightuserdata(L, (void *)&ddp_key);
@@ -28,25 +28,7 @@ static ddp_handle *check_job(lua_State *L, binding *b) {
     return h;
 }
 
-/* Raises the last error, with the rank that it came to. */
-static int raise_on(lua_State *L, binding *b, int world_rank) {
-    if (ag_last_error()->code == AG_E_INTERRUPTED) return binding_raise(L, b);
-    binding_push_error(L, b);
-    lua_pushinteger(L, world_rank);
-    lua_setfield(L, -2, "rank");
-    return lua_error(L);
-}
-
 /* ---- opening ---- */
-
-/* The group at `index`: dist.c's userdata begins with it, and its rank() raises for anything else. */
-static ag_group *check_group(lua_State *L, int index) {
-    lua_pushlightuserdata(L, (void *)&group_rank_key);
-    lua_rawget(L, LUA_REGISTRYINDEX);
-    lua_pushvalue(L, index);
-    lua_call(L, 1, 0);
-    return *(ag_group **)lua_touserdata(L, index);
-}
 
 /* The lists of names and tensors at `names` and names + 1, in a userdata that is left on the stack. */
 static ag_ddp_item *read_items(lua_State *L, binding *b, int names, int *len) {
@@ -63,30 +45,16 @@ static ag_ddp_item *read_items(lua_State *L, binding *b, int names, int *len) {
     return items;
 }
 
-static const char *string_field(lua_State *L, int table, const char *key) {
-    lua_getfield(L, table, key);
-    const char *value = lua_tostring(L, -1);
-    lua_pop(L, 1); /* the table keeps it */
-    return value;
-}
-
-static double number_field(lua_State *L, int table, const char *key) {
-    lua_getfield(L, table, key);
-    double value = lua_tonumber(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
 static ag_ddp_options read_options(lua_State *L, int table) {
     luaL_checktype(L, table, LUA_TTABLE);
     ag_ddp_options o = {
-        .bucket_bytes = (int64_t)number_field(L, table, "bucket_bytes"),
-        .first_bucket_bytes = (int64_t)number_field(L, table, "first_bucket_bytes"),
-        .compress = string_field(L, table, "compress"),
-        .start = string_field(L, table, "start"),
-        .check_finite = string_field(L, table, "check_finite"),
-        .timeout_s = number_field(L, table, "timeout"),
-        .refusal = string_field(L, table, "refusal"),
+        .bucket_bytes = (int64_t)binding_number_field(L, table, "bucket_bytes"),
+        .first_bucket_bytes = (int64_t)binding_number_field(L, table, "first_bucket_bytes"),
+        .compress = binding_string_field(L, table, "compress"),
+        .start = binding_string_field(L, table, "start"),
+        .check_finite = binding_string_field(L, table, "check_finite"),
+        .timeout_s = binding_number_field(L, table, "timeout"),
+        .refusal = binding_string_field(L, table, "refusal"),
     };
     lua_getfield(L, table, "shared_result");
     lua_getfield(L, table, "shard");
@@ -99,7 +67,7 @@ static ag_ddp_options read_options(lua_State *L, int table) {
 /* ddp.open(group, names, tensors, buffer names, buffers, options) -> a job */
 static int ddp_open(lua_State *L) {
     binding *b = BINDING(L);
-    ag_group *group = check_group(L, 1);
+    ag_group *group = binding_group(L, b, 1);
     int num_parameters, num_buffers, world_rank = ag_group_world_rank(group, ag_group_rank(group));
     ag_ddp_item *parameters = read_items(L, b, 2, &num_parameters), *buffers = read_items(L, b, 4, &num_buffers);
     ag_ddp_options options = read_options(L, 6);
@@ -108,7 +76,7 @@ static int ddp_open(lua_State *L) {
     push_metatable(L);
     lua_setmetatable(L, -2);
     if (ag_ddp_open(group, parameters, num_parameters, buffers, num_buffers, &options, &h->ddp) != AG_OK)
-        return raise_on(L, b, world_rank);
+        return binding_raise_on(L, b, world_rank);
     return 1;
 }
 
@@ -183,7 +151,7 @@ static int ddp_sync(lua_State *L) {
     binding *b = BINDING(L);
     ddp_handle *h = check_job(L, b);
     ag_ddp_result result;
-    if (ag_ddp_sync(h->ddp, lua_toboolean(L, 2), &result) != AG_OK) return raise_on(L, b, h->world_rank);
+    if (ag_ddp_sync(h->ddp, lua_toboolean(L, 2), &result) != AG_OK) return binding_raise_on(L, b, h->world_rank);
     lua_pushinteger(L, result.num_contributors);
     lua_pushboolean(L, result.is_finite);
     lua_pushstring(L, ag_ddp_report(h->ddp));
@@ -194,14 +162,14 @@ static int ddp_sync(lua_State *L) {
 static int ddp_verify(lua_State *L) {
     binding *b = BINDING(L);
     ddp_handle *h = check_job(L, b);
-    return ag_ddp_verify(h->ddp) == AG_OK ? 0 : raise_on(L, b, h->world_rank);
+    return ag_ddp_verify(h->ddp) == AG_OK ? 0 : binding_raise_on(L, b, h->world_rank);
 }
 
 /* ddp.share(job) */
 static int ddp_share(lua_State *L) {
     binding *b = BINDING(L);
     ddp_handle *h = check_job(L, b);
-    return ag_ddp_share(h->ddp) == AG_OK ? 0 : raise_on(L, b, h->world_rank);
+    return ag_ddp_share(h->ddp) == AG_OK ? 0 : binding_raise_on(L, b, h->world_rank);
 }
 
 /* ddp.set_accumulating(job, flag) -> what it was */
@@ -223,11 +191,6 @@ void ddp_register(lua_State *L, binding *b, int module) {
     lua_createtable(L, 0, 1);
     lua_pushcfunction(L, ddp_free);
     lua_setfield(L, -2, "__gc");
-    lua_rawset(L, LUA_REGISTRYINDEX);
-    lua_pushlightuserdata(L, (void *)&group_rank_key);
-    lua_getfield(L, module, "dist");
-    lua_getfield(L, -1, "rank");
-    lua_remove(L, -2);
     lua_rawset(L, LUA_REGISTRYINDEX);
     lua_newtable(L);
     int table = lua_gettop(L);

@@ -29,11 +29,15 @@ static void *check_userdata(lua_State *L, binding *b, int index, const char *key
     return lua_touserdata(L, index);
 }
 
-static group_handle *check_handle(lua_State *L, binding *b) {
-    group_handle *h = check_userdata(L, b, 1, &group_key, "group");
+static group_handle *handle_at(lua_State *L, binding *b, int index) {
+    group_handle *h = check_userdata(L, b, index, &group_key, "group");
     if (!h->group) binding_fail(L, b, AG_E_STATE, "dist", "group", "the group is closed");
     return h;
 }
+
+static group_handle *check_handle(lua_State *L, binding *b) { return handle_at(L, b, 1); }
+
+ag_group *binding_group(lua_State *L, binding *b, int index) { return handle_at(L, b, index)->group; }
 
 static ag_group *check_group(lua_State *L, binding *b) { return check_handle(L, b)->group; }
 
@@ -46,8 +50,7 @@ static void *new_userdata(lua_State *L, size_t size, const char *key) {
     return p;
 }
 
-/* Raises the last error, with the rank that it came to. */
-static int raise_on(lua_State *L, binding *b, int world_rank) {
+int binding_raise_on(lua_State *L, binding *b, int world_rank) {
     if (ag_last_error()->code == AG_E_INTERRUPTED) return binding_raise(L, b);
     binding_push_error(L, b);
     lua_pushinteger(L, world_rank);
@@ -57,14 +60,14 @@ static int raise_on(lua_State *L, binding *b, int world_rank) {
 
 /* ---- fields of a table ---- */
 
-static const char *string_field(lua_State *L, int table, const char *key) {
+const char *binding_string_field(lua_State *L, int table, const char *key) {
     lua_getfield(L, table, key);
     const char *value = lua_tostring(L, -1);
     lua_pop(L, 1); /* the table keeps it */
     return value;
 }
 
-static double number_field(lua_State *L, int table, const char *key) {
+double binding_number_field(lua_State *L, int table, const char *key) {
     lua_getfield(L, table, key);
     double value = lua_tonumber(L, -1);
     lua_pop(L, 1);
@@ -72,7 +75,7 @@ static double number_field(lua_State *L, int table, const char *key) {
 }
 
 static int int_field(lua_State *L, int table, const char *key) {
-    double value = number_field(L, table, key);
+    double value = binding_number_field(L, table, key);
     return value >= INT_MIN && value <= INT_MAX ? (int)value : -1;
 }
 
@@ -110,15 +113,15 @@ static const int64_t *counts_field(lua_State *L, binding *b, int table, const ch
 static ag_collective read_call(lua_State *L, binding *b, int table, int size) {
     luaL_checktype(L, table, LUA_TTABLE);
     luaL_checkstack(L, 12, "a collective");
-    ag_collective c = {.kind = string_field(L, table, "kind")};
+    ag_collective c = {.kind = binding_string_field(L, table, "kind")};
     if (!c.kind) luaL_error(L, "a collective without kind");
-    c.op = string_field(L, table, "op");
-    c.algorithm = string_field(L, table, "algorithm");
+    c.op = binding_string_field(L, table, "op");
+    c.algorithm = binding_string_field(L, table, "algorithm");
     c.root = int_field(L, table, "root");
     c.input = tensor_field(L, b, table, "input", c.kind);
     c.like = tensor_field(L, b, table, "like", c.kind);
     c.out = tensor_field(L, b, table, "out", c.kind);
-    c.timeout_s = number_field(L, table, "timeout");
+    c.timeout_s = binding_number_field(L, table, "timeout");
     lua_getfield(L, table, "absent");
     c.is_absent = lua_toboolean(L, -1);
     lua_pop(L, 1);
@@ -142,20 +145,20 @@ static int dist_open(lua_State *L) {
     ag_group_options o = {.rank = int_field(L, 1, "rank"), .size = int_field(L, 1, "size")};
     o.local_rank = int_field(L, 1, "local_rank");
     o.local_size = int_field(L, 1, "local_size");
-    o.coordinator = string_field(L, 1, "coordinator");
+    o.coordinator = binding_string_field(L, 1, "coordinator");
     o.coordinator_fd = int_field(L, 1, "coordinator_fd");
-    o.job = string_field(L, 1, "job");
-    o.epoch = (uint32_t)number_field(L, 1, "epoch");
-    o.key_file = string_field(L, 1, "key_file");
-    o.address = string_field(L, 1, "address");
-    o.transport = string_field(L, 1, "transport");
-    o.timeout_s = number_field(L, 1, "timeout");
-    o.init_timeout_s = number_field(L, 1, "init_timeout");
-    o.heartbeat_s = number_field(L, 1, "heartbeat");
-    o.expiry_s = number_field(L, 1, "expiry");
+    o.job = binding_string_field(L, 1, "job");
+    o.epoch = (uint32_t)binding_number_field(L, 1, "epoch");
+    o.key_file = binding_string_field(L, 1, "key_file");
+    o.address = binding_string_field(L, 1, "address");
+    o.transport = binding_string_field(L, 1, "transport");
+    o.timeout_s = binding_number_field(L, 1, "timeout");
+    o.init_timeout_s = binding_number_field(L, 1, "init_timeout");
+    o.heartbeat_s = binding_number_field(L, 1, "heartbeat");
+    o.expiry_s = binding_number_field(L, 1, "expiry");
     group_handle *h = new_userdata(L, sizeof *h, &group_key);
     ag_group *group;
-    if (ag_group_open(&o, &group) != AG_OK) return raise_on(L, b, o.rank);
+    if (ag_group_open(&o, &group) != AG_OK) return binding_raise_on(L, b, o.rank);
     return push_group(h, group);
 }
 
@@ -172,7 +175,7 @@ static int dist_split(lua_State *L) {
     }
     group_handle *h = new_userdata(L, sizeof *h, &group_key);
     ag_group *group = NULL;
-    if (ag_group_split(parent->group, ranks, len, &group) != AG_OK) return raise_on(L, b, parent->world_rank);
+    if (ag_group_split(parent->group, ranks, len, &group) != AG_OK) return binding_raise_on(L, b, parent->world_rank);
     if (group) return push_group(h, group);
     lua_pushnil(L);
     return 1;
@@ -184,7 +187,7 @@ static int dist_regroup(lua_State *L) {
     group_handle *old = check_handle(L, b), *h = new_userdata(L, sizeof *h, &group_key);
     ag_group *group;
     if (ag_group_regroup(old->group, (int)lua_tonumber(L, 2), lua_tonumber(L, 3), &group) != AG_OK)
-        return raise_on(L, b, old->world_rank);
+        return binding_raise_on(L, b, old->world_rank);
     old->group = NULL;
     return push_group(h, group);
 }
@@ -278,7 +281,7 @@ static int dist_shared_tensor(lua_State *L) {
     int64_t numel = (int64_t)binding_whole(L, b, 3, "shared_tensor", "numel", 0, 9007199254740992.0);
     handle *results[2] = {binding_anchor(L, b), binding_anchor(L, b)};
     ag_tensor *own, *result;
-    if (ag_group_shared_tensor(h->group, dtype, numel, &own, &result) != AG_OK) return raise_on(L, b, h->world_rank);
+    if (ag_group_shared_tensor(h->group, dtype, numel, &own, &result) != AG_OK) return binding_raise_on(L, b, h->world_rank);
     results[0]->tensor = own;
     results[1]->tensor = result;
     return 2;
@@ -310,7 +313,7 @@ static int dist_run(lua_State *L) {
     b->L = L;
     ag_status status = ag_collective_run(h->group, &c, &t);
     b->L = previous;
-    if (status != AG_OK) return raise_on(L, b, h->world_rank);
+    if (status != AG_OK) return binding_raise_on(L, b, h->world_rank);
     if (!t) return 0;
     result->tensor = t;
     binding_charge(L, b, result);
@@ -324,7 +327,7 @@ static int dist_start(lua_State *L) {
     ag_collective c = read_call(L, b, 2, ag_group_size(h->group));
     work_handle *w = new_userdata(L, sizeof *w, &work_key);
     w->world_rank = h->world_rank;
-    if (ag_collective_start(h->group, &c, &w->work) != AG_OK) return raise_on(L, b, h->world_rank);
+    if (ag_collective_start(h->group, &c, &w->work) != AG_OK) return binding_raise_on(L, b, h->world_rank);
     return 1;
 }
 
@@ -340,7 +343,7 @@ static int dist_wait(lua_State *L) {
     binding *b = BINDING(L);
     work_handle *w = check_userdata(L, b, 1, &work_key, "work");
     ag_tensor *t = NULL;
-    if (ag_work_wait(w->work, lua_tonumber(L, 2), &t) != AG_OK) return raise_on(L, b, w->world_rank);
+    if (ag_work_wait(w->work, lua_tonumber(L, 2), &t) != AG_OK) return binding_raise_on(L, b, w->world_rank);
     if (!t) return 0;
     binding_push(L, b, t);
     return 1;
@@ -382,13 +385,13 @@ static int dist_supports(lua_State *L) {
 /* ---- simulation ---- */
 
 static ag_simulation read_simulation(lua_State *L, int table, int size) {
-    ag_simulation s = {.size = size, .seed = (uint64_t)number_field(L, table, "seed")};
-    s.sequence = (uint64_t)number_field(L, table, "sequence");
-    s.fault = string_field(L, table, "fault");
+    ag_simulation s = {.size = size, .seed = (uint64_t)binding_number_field(L, table, "seed")};
+    s.sequence = (uint64_t)binding_number_field(L, table, "sequence");
+    s.fault = binding_string_field(L, table, "fault");
     s.fault_rank = int_field(L, table, "fault_rank");
-    s.min_delay_s = number_field(L, table, "min_delay");
-    s.max_delay_s = number_field(L, table, "max_delay");
-    s.expiry_s = number_field(L, table, "expiry");
+    s.min_delay_s = binding_number_field(L, table, "min_delay");
+    s.max_delay_s = binding_number_field(L, table, "max_delay");
+    s.expiry_s = binding_number_field(L, table, "expiry");
     int len = 0;
     int64_t *names = numbers_field(L, table, "world_ranks", &len);
     if (!names || len != size) return s;
@@ -439,7 +442,7 @@ static int dist_simulate(lua_State *L) {
 }
 
 static void copy_text(lua_State *L, int table, const char *key, char *out, size_t len) {
-    const char *text = string_field(L, table, key);
+    const char *text = binding_string_field(L, table, key);
     if (!text) return;
     size_t size = strlen(text) < len ? strlen(text) : len - 1;
     memcpy(out, text, size);
@@ -451,8 +454,8 @@ static void copy_text(lua_State *L, int table, const char *key, char *out, size_
 static int dist_raise(lua_State *L) {
     binding *b = BINDING(L);
     luaL_checktype(L, 1, LUA_TTABLE);
-    ag_error record = {.code = AG_E_STATE, .sequence = (uint64_t)number_field(L, 1, "seq")};
-    const char *word = string_field(L, 1, "code");
+    ag_error record = {.code = AG_E_STATE, .sequence = (uint64_t)binding_number_field(L, 1, "seq")};
+    const char *word = binding_string_field(L, 1, "code");
     for (int i = 1; word && i < AG_STATUS_COUNT; i++)
         if (strcmp(ag_status_word((ag_status)i), word) == 0) record.code = (ag_status)i;
     copy_text(L, 1, "op", record.op, sizeof record.op);
