@@ -185,7 +185,6 @@ static ag_status execute(ag_group *g, const transport_call *call, bool is_absent
     if (status == AG_E_TIMEOUT) explain_timeout(g);
     if (is_over) {
         world_end(w);
-        atomic_store_explicit(&w->is_told, true, memory_order_relaxed);
         /* Whoever was first gives the reason, so that all ranks tell the same. */
         if (status != AG_E_INTERRUPTED && status != AG_E_MEMORY) return cancel_error(w->cancel, name, call->call.sequence);
     }

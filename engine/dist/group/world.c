@@ -73,6 +73,7 @@ void world_wake(void *context) {
 
 void world_end(world *w) {
     if (w->process != getpid()) return; /* a forked child sees the same shared memory */
+    atomic_store_explicit(&w->is_told, true, memory_order_relaxed); /* whoever calls this knows why */
     const ag_error record = *error_record();
     const int32_t *culprits = record.culprits;
     int num_culprits = record.num_culprits;

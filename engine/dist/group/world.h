@@ -22,7 +22,7 @@ typedef struct world {
     atomic_int refs; /* one for each group */
     shared_cancel *shared;
     cancel *cancel; /* of `shared` */
-    atomic_bool is_told; /* a call has returned why the world ended: its close need not */
+    atomic_bool is_told; /* this rank ended the world, or a call has returned why it ended: its close need not */
     int rank, size;
     uint32_t epoch;
     bool is_threads;
