@@ -436,8 +436,8 @@ AG_API ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t
  * ag_tensor_set_grad(p, NULL) takes away as usual. Gradients that were not cleared add up as they do without a job. A parameter
  * without a gradient counts as zeros where other ranks have one; where none has, p.grad is NULL.
  *
- * A job belongs to the thread that trains. Between the first backward of a step and ag_ddp_sync other collectives need another
- * group: how many reductions backward has started by then is not the same on all ranks. A group of size 1 is no special case. */
+ * A job belongs to the thread that trains. It makes a group of its own of the ranks of the one it is opened with, so that other
+ * collectives can be called at any time. A group of size 1 is no special case. */
 typedef struct ag_ddp ag_ddp;
 typedef struct ag_ddp_item {
     const char *name;

@@ -173,7 +173,8 @@ end
 
 -- Of an op or a collective; one that there is not raises.
 local function supports_of(op, dtype, device)
-  if not collectives[op] then return core.supports(op, dtype, device) end
+  -- gather and scatter are ops, too; dist.supports asks for the collectives of those names.
+  if not collectives[op] or core[op] then return core.supports(op, dtype, device) end
   local is_supported, reason = core.dist.supports(op, nil, dtype, device)
   return is_supported and "native", reason
 end

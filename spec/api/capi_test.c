@@ -318,6 +318,113 @@ static void files(const char *path) {
     remove(path);
 }
 
+static void group_questions(ag_group *g) {
+    ag_group_stats stats;
+    CHECK(ag_group_rank(g) == 0 && ag_group_size(g) == 1 && ag_group_world_rank(g, 0) == 0 && ag_group_world_rank(g, 1) == -1);
+    CHECK(ag_group_epoch(g) == 3 && strcmp(ag_group_transport(g), "none") == 0 && !ag_group_is_encrypted(g));
+    CHECK(!ag_group_has_ended(g));
+    ag_group_note(g, "epoch 1");
+    ag_group_stats_read(g, &stats);
+    CHECK(stats.bytes_moved == 0);
+}
+
+static void collectives(ag_group *g) {
+    ag_tensor *t = make(2, 3), *sum = NULL, *own = NULL, *result = NULL;
+    char text[256] = "";
+    ag_collective c = {.kind = "all_reduce", .input = t};
+    OK(ag_collective_run(g, &c, &sum));
+    CHECK(sum_of(sum) == 15);
+    ag_tensor_release(sum);
+    ag_work *work = NULL;
+    OK(ag_collective_start(g, &c, &work));
+    OK(ag_work_wait(work, 10, &sum));
+    CHECK(ag_work_is_done(work) && sum_of(sum) == 15);
+    ag_work_release(work);
+    ag_work_release(NULL);
+    ag_tensor_release(sum);
+    CHECK(ag_collective_plan(g, &c, text, sizeof text) == text && text[0]);
+    REFUSED(AG_E_VALUE, ag_collective_run(g, &(ag_collective){.kind = "all_reduce", .op = "sun", .input = t}, NULL));
+    CHECK(ag_collective_supports("all_reduce", "mean", AG_F32, ag_tensor_device(t), text, sizeof text) && !text[0]);
+    CHECK(!ag_collective_supports("all_reduce", "mean", AG_I32, ag_tensor_device(t), text, sizeof text) && strstr(text, "i32"));
+    OK(ag_group_shared_tensor(g, AG_F32, 4, &own, &result));
+    CHECK(ag_tensor_numel(own) == 4 && sum_of(result) == 0);
+    ag_tensor_release(own);
+    ag_tensor_release(result);
+    ag_tensor_release(t);
+}
+
+static void groups(const char *path) {
+    ag_group *g = NULL, *part = NULL, *pair[2] = {NULL, NULL};
+    OK(ag_group_open(&(ag_group_options){.size = 1, .epoch = 3}, &g));
+    group_questions(g);
+    collectives(g);
+    OK(ag_group_split(g, &(int){0}, 1, &part));
+    CHECK(ag_group_size(part) == 1);
+    OK(ag_group_close(part, 1));
+    REFUSED(AG_E_UNSUPPORTED, ag_group_regroup(g, 1, 1, &part));
+    ag_group_abort(g, "the test says so");
+    CHECK(ag_group_has_ended(g));
+    REFUSED(AG_E_PEER, ag_collective_run(g, &(ag_collective){.kind = "barrier"}, NULL));
+    ag_group_free(g);
+    REFUSED(AG_E_VALUE, ag_group_open(&(ag_group_options){.size = 2}, &g));
+    OK(ag_group_open_threads(2, pair));
+    CHECK(ag_group_rank(pair[1]) == 1 && strcmp(ag_group_transport(pair[1]), "inproc") == 0);
+    ag_group_free(pair[0]);
+    ag_group_free(pair[1]);
+    if (!ag_dist_is_available()) return;
+    OK(ag_keygen(path));
+    REFUSED(AG_E_FILE, ag_keygen(path)); /* never over a file that is there */
+    remove(path);
+}
+
+static void simulated(void) {
+    ag_tensor *t = make(2, 3);
+    ag_collective calls[2] = {{.kind = "all_reduce", .input = t}, {.kind = "all_reduce", .input = t}};
+    ag_simulation_outcome outcomes[2];
+    int64_t num_segments = 0;
+    OK(ag_simulate_collective(&(ag_simulation){.size = 2, .seed = 7}, calls, outcomes, &num_segments));
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK(outcomes[rank].status == AG_OK && sum_of(outcomes[rank].result) == 30 && outcomes[rank].end_s > 0);
+        ag_tensor_release(outcomes[rank].result);
+    }
+    CHECK(num_segments > 0);
+    ag_tensor_release(t);
+}
+
+static void data_parallel(void) {
+    ag_group *g = NULL;
+    ag_ddp *ddp = NULL;
+    ag_ddp_place place;
+    ag_ddp_result result;
+    ag_ddp_stats stats;
+    ag_tensor *w = make(2, 3), *loss = NULL;
+    OK(ag_group_open(&(ag_group_options){.size = 1}, &g));
+    REFUSED(AG_E_AUTODIFF, ag_ddp_check(w));
+    OK(ag_tensor_set_requires_grad(w, true));
+    OK(ag_ddp_check(w));
+    OK(ag_ddp_open(g, &(ag_ddp_item){"w", w}, 1, NULL, 0, &(ag_ddp_options){.shard = true, .check_finite = "skip"}, &ddp));
+    REFUSED(AG_E_STATE, ag_ddp_check(w));
+    CHECK(ag_ddp_find(w, &place) == ddp && strcmp(place.name, "w") == 0 && place.owner == 0);
+    ag_ddp_set_accumulating(ddp, true);
+    CHECK(ag_ddp_is_accumulating(ddp));
+    ag_ddp_set_accumulating(ddp, false);
+    ag_arg arg = tensor_arg(w);
+    OK(ag_op_call(ag_op_find("sum"), &arg, 1, NULL, &loss));
+    OK(ag_backward(loss, NULL, false, false));
+    OK(ag_ddp_sync(ddp, true, &result));
+    CHECK(result.num_contributors == 1 && result.is_finite && sum_of(ag_tensor_grad(w)) == 6);
+    OK(ag_ddp_share(ddp));
+    OK(ag_ddp_verify(ddp));
+    ag_ddp_stats_read(ddp, &stats);
+    CHECK(stats.num_steps == 1 && ag_ddp_report(ddp)[0] == '\0');
+    ag_ddp_free(ddp);
+    ag_ddp_free(NULL);
+    CHECK(ag_ddp_find(w, NULL) == NULL);
+    ag_tensor_release(loss);
+    ag_tensor_release(w);
+    OK(ag_group_close(g, 1));
+}
+
 int main(int argc, char **argv) {
     ag_memory_info before, after;
     ag_memory(&before);
@@ -330,6 +437,9 @@ int main(int argc, char **argv) {
     random_state();
     memory_and_threads();
     files(argc > 1 ? argv[1] : "capi_test.npy");
+    groups(argc > 1 ? argv[1] : "capi_test.key");
+    simulated();
+    data_parallel();
     CHECK(strcmp(ag_version(), AG_VERSION) == 0 && ag_build_info()[0] && ag_cpu_info()[0] && ag_blas_info()[0]);
     ag_memory(&after);
     CHECK(after.live_bytes == before.live_bytes);
