@@ -11,7 +11,9 @@ local worker = arg[0]:match "^(.*)/dist/soak%.lua$" .. "/support/dist_worker_soa
 
 local SIZE = 5
 local LIVENESS_S = 15 -- a step after each fault
-local MOST_MIB, GROWTH_FILES = 256, 12 -- the allocator's cache and the collector's slack are in the former
+-- The allocator's cache and the collector's slack are in the former; the latter is for connections, which are made when first
+-- needed: over tcp four to a peer, each with a monitor of its own.
+local MOST_MIB, GROWTH_FILES = 256, 48
 
 math.randomseed(seed)
 local totals = {jobs = 0, kills = 0, stops = 0, pauses = 0, regroups = 0, steps = 0, problems = 0,
