@@ -38,7 +38,7 @@ static ag_status make_request(ag_group *g, const ag_collective *c, tensor_call *
 /* Tells the others that this rank cannot make the call they may be making; the error record stays. A message to nobody, or one
  * of a kind that does not exist, is nobody else's affair. */
 static void tell_refusal(ag_group *g, const tensor_call *p) {
-    bool is_of_pair = tensor_call_is_pair(p);
+    bool is_of_pair = collective_is_pair(p->call.kind);
     int root = p->call.root;
     if (p->call.kind == COLLECTIVE_KIND_COUNT || (is_of_pair && (root < 0 || root >= g->size || root == g->rank))) return;
     group_request request = {.call = p->call, .ndim = p->ndim, .dims = p->dims};

@@ -74,7 +74,7 @@ static ag_status require_tensor(const char *kind, const char *arg, const ag_tens
 }
 
 static ag_status require_root(const tensor_call *p) {
-    bool is_pair = tensor_call_is_pair(p);
+    bool is_pair = collective_is_pair(p->call.kind);
     int root = p->call.root, size = p->call.size;
     const char *name = collective_kind_name(p->call.kind), *arg = is_pair ? "rank" : "root";
     if (root < 0 || root >= size) {

@@ -27,10 +27,6 @@ ag_status tensor_call_prepare(const ag_collective *c, tensor_call *p);
 ag_tensor *tensor_call_take(tensor_call *p);
 void tensor_call_deinit(tensor_call *p);
 
-/* tensor_call_is_pair is true of send and receive. */
-static inline bool tensor_call_is_pair(const tensor_call *p) {
-    return p->call.kind == COLLECTIVE_SEND || p->call.kind == COLLECTIVE_RECEIVE;
-}
 /* tensor_call_check_device: AG_E_DEVICE when it cannot take part in collectives. */
 ag_status tensor_call_check_device(const char *kind, ag_device *device);
 

@@ -32,17 +32,13 @@ const char *reduce_op_name(reduce_op op) { return op_names[op]; }
 const char *algorithm_name(collective_algorithm algorithm) { return algorithm_names[algorithm]; }
 const collective_algorithm *algorithm_list(collective_kind kind) { return algorithms[kind]; }
 
-static bool is_reduction(collective_kind kind) {
-    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_REDUCE_SCATTER;
-}
-
 static bool has_root(collective_kind kind) {
     return kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_BROADCAST || kind == COLLECTIVE_GATHER
-        || kind == COLLECTIVE_SCATTER || kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE;
+        || kind == COLLECTIVE_SCATTER || collective_is_pair(kind);
 }
 
 ag_status collective_supports(collective_kind kind, reduce_op op, ag_dtype dtype) {
-    if (!is_reduction(kind)) return AG_OK;
+    if (!collective_is_reduction(kind)) return AG_OK;
     const char *name = kind_names[kind], *got = dtype_name(dtype);
     bool is_logical = op == REDUCE_AND || op == REDUCE_OR;
     if (dtype == AG_BOOL && !is_logical)
@@ -90,7 +86,7 @@ static ag_status check(const collective_call *call) {
         return error_set(AG_E_ARGUMENT, name, "rank", "0 to size - 1", NULL, "%d of %d", call->rank, call->size);
     if (has_root(call->kind) && (call->root < 0 || call->root >= call->size))
         return error_set(AG_E_ARGUMENT, name, "root", "a rank of the group", NULL, "%d of %d", call->root, call->size);
-    if ((call->kind == COLLECTIVE_SEND || call->kind == COLLECTIVE_RECEIVE) && call->root == call->rank)
+    if (collective_is_pair(call->kind) && call->root == call->rank)
         return error_set(AG_E_ARGUMENT, name, "peer", "another rank", NULL, "%d, this rank itself", call->root);
     if ((unsigned)call->dtype >= AG_DTYPE_COUNT)
         return error_set(AG_E_DTYPE, name, "dtype", "a dtype", NULL, "%d", (int)call->dtype);
@@ -143,14 +139,14 @@ static bool must_set_aside(const collective_call *call, const extents *e) {
     uintptr_t input = (uintptr_t)call->input, output = (uintptr_t)call->output, size = dtype_size(call->dtype);
     uintptr_t input_end = input + (uintptr_t)e->input * size, output_end = output + (uintptr_t)e->output * size;
     if (e->input == 0 || e->output == 0 || input >= output_end || output >= input_end) return false;
-    bool is_move = !is_reduction(call->kind) && call->kind != COLLECTIVE_ALL_TO_ALL;
+    bool is_move = !collective_is_reduction(call->kind) && call->kind != COLLECTIVE_ALL_TO_ALL;
     return !(is_move && output + (uintptr_t)(e->input_origin - e->output_origin) * size == input);
 }
 
 /* The elements that reductions on this rank may touch: [*begin, *begin + return value). */
 static int64_t accumulator_range(const collective_call *call, int64_t *begin) {
     *begin = 0;
-    if (!is_reduction(call->kind) || call->size == 1) return 0;
+    if (!collective_is_reduction(call->kind) || call->size == 1) return 0;
     if (call->kind == COLLECTIVE_REDUCE) {
         int place = (call->rank - call->root + call->size) % call->size;
         bool is_leaf = (place & 1) != 0 || place == call->size - 1;

@@ -136,6 +136,11 @@ typedef struct collective {
     int64_t output_length;             /* elements to copy from work at the end */
 } collective;
 
+static inline bool collective_is_reduction(collective_kind kind) {
+    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_REDUCE_SCATTER;
+}
+/* collective_is_pair is true of send and receive, which concern two ranks only. */
+static inline bool collective_is_pair(collective_kind kind) { return kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE; }
 const char *collective_kind_name(collective_kind kind);
 const char *reduce_op_name(reduce_op op);
 const char *algorithm_name(collective_algorithm algorithm);

@@ -91,12 +91,6 @@ void group_work_release(group_work *w) {
 
 /* ---- making the call ---- */
 
-static bool is_reduction(collective_kind kind) {
-    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_REDUCE_SCATTER;
-}
-
-static bool is_pair_call(collective_kind kind) { return kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE; }
-
 static double timeout_of(const ag_group *g, const group_request *r) {
     return r->timeout_s > 0 ? r->timeout_s : g->world->options.timeout_s;
 }
@@ -108,7 +102,7 @@ static void number_call(ag_group *g, const group_request *request, transport_cal
     collective_call *call = &out->call;
     call->rank = g->rank;
     call->size = g->size;
-    bool is_pair = is_pair_call(call->kind);
+    bool is_pair = collective_is_pair(call->kind);
     uint64_t *number = &g->sequence;
     if (is_pair) number = call->kind == COLLECTIVE_SEND ? &g->num_sent[call->root] : &g->num_received[call->root];
     call->sequence = ++*number;
@@ -123,7 +117,7 @@ static void number_call(ag_group *g, const group_request *request, transport_cal
     }
     call_print_make(&out->print, call, request->ndim, request->dims);
     if (request->refusal) out->print.flags |= CALL_REFUSED;
-    if (request->is_absent && is_reduction(call->kind)) out->print.flags |= CALL_ABSENT;
+    if (request->is_absent && collective_is_reduction(call->kind)) out->print.flags |= CALL_ABSENT;
     out->refusal = request->refusal;
 }
 
@@ -135,7 +129,7 @@ static ag_status run_alone(const transport_call *call, bool is_absent) {
     AG_TRY(collective_init(&c, &call->call));
     assert(c.state == COLLECTIVE_DONE);
     collective_deinit(&c);
-    if (is_absent && is_reduction(call->call.kind) && call->call.output)
+    if (is_absent && collective_is_reduction(call->call.kind) && call->call.output)
         memset(call->call.output, 0, (size_t)call->call.count * dtype_size(call->call.dtype));
     return AG_OK;
 }
@@ -176,7 +170,7 @@ static ag_status execute(ag_group *g, const transport_call *call, bool is_absent
         return cancel_error(w->cancel, name, call->call.sequence);
     }
     if (!g->transport) return run_alone(call, is_absent);
-    bool is_counted = g->id == 0 && !is_pair_call(call->call.kind);
+    bool is_counted = g->id == 0 && !collective_is_pair(call->call.kind);
     if (is_counted) world_note(w, call->call.sequence, call->call.sequence - 1, &call->print);
     bool is_over = false;
     ag_status status = g->transport->ops->run(g->transport, call, &is_over);
@@ -258,7 +252,7 @@ void group_tell_refusal(ag_group *g, const group_request *request) {
     group_request refused = *request;
     refused.refusal = record.message;
     /* Over sockets a message that is refused cannot be told of to its other side. */
-    bool is_told = !is_pair_call(request->call.kind) || (g->transport && world_is_shared_memory(g->transport));
+    bool is_told = !collective_is_pair(request->call.kind) || (g->transport && world_is_shared_memory(g->transport));
     if (!is_told || (g->size > 1 && group_run(g, &refused) == AG_E_MEMORY)) group_give_up(g);
     *error_record() = record;
 }

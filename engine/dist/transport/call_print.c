@@ -13,24 +13,18 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 29;
 }
 
-static bool is_point_to_point(collective_kind kind) { return kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE; }
-
-/* Only these read `op` and `root`; what the others hold there is not part of the call. */
-static bool has_op(collective_kind kind) {
-    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_REDUCE_SCATTER;
-}
-
+/* Only reductions read `op`, and only these `root`; what the others hold there is not part of the call. */
 static bool has_root(collective_kind kind) {
     return kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_BROADCAST || kind == COLLECTIVE_GATHER || kind == COLLECTIVE_SCATTER;
 }
 
 void call_print_make(call_print *out, const collective_call *call, int ndim, const int64_t *dims) {
     memset(out, 0, sizeof *out);
-    bool is_pair = is_point_to_point(call->kind);
+    bool is_pair = collective_is_pair(call->kind);
     bool is_barrier = call->kind == COLLECTIVE_BARRIER;
     out->sequence = call->sequence;
     out->kind = (uint8_t)(is_pair ? COLLECTIVE_SEND : call->kind);
-    out->op = (uint8_t)(has_op(call->kind) ? call->op : REDUCE_SUM);
+    out->op = (uint8_t)(collective_is_reduction(call->kind) ? call->op : REDUCE_SUM);
     out->algorithm = (uint8_t)call->algorithm;
     out->root = has_root(call->kind) ? call->root : 0;
     out->dtype = (int8_t)(is_barrier ? AG_BOOL : call->dtype);
@@ -66,7 +60,8 @@ const char *call_print_text(const call_print *print, char *buffer, size_t len) {
                                   : (size_t)snprintf(dims + end, sizeof dims - end, "%s%" PRId64, d ? ", " : "", print->dims[d]);
     if (print->ndim > CALL_PRINT_DIMS && end < sizeof dims) snprintf(dims + end, sizeof dims - end, ", …");
     char op[16] = "", root[32] = "";
-    if (has_op(kind) && print->op < REDUCE_OP_COUNT) snprintf(op, sizeof op, "(%s)", reduce_op_name((reduce_op)print->op));
+    if (collective_is_reduction(kind) && print->op < REDUCE_OP_COUNT)
+        snprintf(op, sizeof op, "(%s)", reduce_op_name((reduce_op)print->op));
     if (has_root(kind)) snprintf(root, sizeof root, ", root %d", (int)print->root);
     if (kind == COLLECTIVE_BARRIER) {
         snprintf(buffer, len, "barrier");

@@ -395,7 +395,7 @@ ag_status hierarchy_run(transport *t, const transport_call *request, bool *is_ov
               .start_ns = clock_ns()};
     collective_kind kind = request->call.kind;
     h->num_calls++;
-    if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE) return h->flat->ops->run(h->flat, request, is_over);
+    if (collective_is_pair(kind)) return h->flat->ops->run(h->flat, request, is_over);
     ag_status status;
     if (k.flags & CALL_REFUSED)
         status = refuse(&k);

@@ -191,7 +191,7 @@ static ag_status run(transport *t, const transport_call *request, bool *is_over)
     ag_status status;
     s->stats.num_calls++;
     s->waiter.ignores_interrupt = request->is_background;
-    if (kind == COLLECTIVE_SEND || kind == COLLECTIVE_RECEIVE) {
+    if (collective_is_pair(kind)) {
         status = shm_point_to_point(&c);
         *is_over = status != AG_OK && c.is_over;
         return status;

@@ -70,10 +70,6 @@ static void set_neutral(reduce_op op, ag_dtype dtype, char *element) {
     element_write_int(dtype, element, value);
 }
 
-static bool is_reduction(collective_kind kind) {
-    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_REDUCE_SCATTER;
-}
-
 /* Puts neutral elements in place of the input. A result that would lie over it is computed over the scratch in the same way, so
  * that a failure leaves the caller's memory as it was. */
 static ag_status replace_input(run *r, collective_call *call) {
@@ -391,7 +387,7 @@ static ag_status zmq_run(transport *base, const transport_call *request, bool *i
     zmq_transport *t = (zmq_transport *)base;
     collective_call call = request->call;
     run r = {.t = t, .request = request, .print = request->print, .op = collective_kind_name(call.kind)};
-    bool is_pair = call.kind == COLLECTIVE_SEND || call.kind == COLLECTIVE_RECEIVE, is_started = false;
+    bool is_pair = collective_is_pair(call.kind), is_started = false;
     ag_status status = AG_OK;
     *is_over = false;
     r.channel = is_pair ? HUB_PAIRS : HUB_CALLS;
@@ -404,7 +400,7 @@ static ag_status zmq_run(transport *base, const transport_call *request, bool *i
         status = refuse(&r);
         goto done;
     }
-    if ((r.print.flags & CALL_ABSENT) != 0 && is_reduction(call.kind)) status = replace_input(&r, &call);
+    if ((r.print.flags & CALL_ABSENT) != 0 && collective_is_reduction(call.kind)) status = replace_input(&r, &call);
     if (status == AG_OK) status = collective_init(&r.state, &call);
     if (status != AG_OK) goto done;
     is_started = true;
@@ -462,27 +458,11 @@ static void zmq_free(transport *base) {
     heap_free(t);
 }
 
-static const transport_ops zmq_ops_tcp = {.name = "tcp",
-                                          .run = zmq_run,
-                                          .block_new = zmq_block_new,
-                                          .block_free = zmq_block_free,
-                                          .wake = zmq_wake,
-                                          .stats = zmq_stats,
-                                          .free = zmq_free};
-static const transport_ops zmq_ops_ipc = {.name = "ipc",
-                                          .run = zmq_run,
-                                          .block_new = zmq_block_new,
-                                          .block_free = zmq_block_free,
-                                          .wake = zmq_wake,
-                                          .stats = zmq_stats,
-                                          .free = zmq_free};
-static const transport_ops zmq_ops_inproc = {.name = "inproc",
-                                             .run = zmq_run,
-                                             .block_new = zmq_block_new,
-                                             .block_free = zmq_block_free,
-                                             .wake = zmq_wake,
-                                             .stats = zmq_stats,
-                                             .free = zmq_free};
+#define ZMQ_OPS(NAME)                                                                                                        \
+    {.name = NAME, .run = zmq_run, .block_new = zmq_block_new, .block_free = zmq_block_free, .wake = zmq_wake,               \
+     .stats = zmq_stats, .free = zmq_free}
+
+static const transport_ops tcp_ops = ZMQ_OPS("tcp"), ipc_ops = ZMQ_OPS("ipc");
 
 /* Measured over the loopback interface on two cores; all ranks must have the same. */
 static const collective_cost loopback_cost = {
@@ -492,9 +472,7 @@ ag_status zmq_transport_new(zmq_hub *hub, uint32_t group, int rank, int size, co
                             transport **out) {
     zmq_transport *t = heap_alloc_zero(sizeof *t + (size_t)size * sizeof *t->heard_ns);
     if (!t) return error_memory("join", sizeof *t);
-    const transport_ops *ops = strcmp(name, "ipc") == 0      ? &zmq_ops_ipc
-                               : strcmp(name, "inproc") == 0 ? &zmq_ops_inproc
-                                                             : &zmq_ops_tcp;
+    const transport_ops *ops = strcmp(name, "ipc") == 0 ? &ipc_ops : &tcp_ops;
     t->base = (transport){
         .ops = ops, .rank = rank, .size = size, .world_ranks = world_ranks, .cancel = hub->cancel, .cost = loopback_cost};
     t->hub = hub;
