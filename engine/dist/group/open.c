@@ -181,14 +181,10 @@ static ag_status make_world_group(world *w, ag_group **out) {
 
 static bool is_tcp(const char *address) { return strncmp(address, "tcp://", 6) == 0; }
 
-/* Connections to each other rank. Two ranks on two cores, tcp over the loopback interface, p50 of 64 and of 4 MiB, in turn: one
- * connection and I/O thread 116 and 6.0 ms, two I/O threads 120 and 6.3, with two connections 111 and 5.6, with four 101 and 5.0
- * (Gloo 104 and 7.3); unix sockets gain nothing. Each one costs about five descriptors, and where there are many peers, one to
- * each of them keeps the I/O threads busy. */
-static int num_stripes(const world *w, const char *address) {
-    if (!is_tcp(address)) return 1;
-    return w->size <= 8 ? 4 : w->size <= 16 ? 2 : 1;
-}
+/* Connections to each other rank. Two ranks on two cores, tcp over the loopback interface, p50 of 64 MiB: one connection 39 ms with
+ * one I/O thread; with two of these one connection 41, two 38, four 40. Unix sockets gain nothing. Each one costs about five
+ * descriptors, and where there are many peers, one to each of them keeps the I/O threads busy. */
+static int num_stripes(const world *w, const char *address) { return is_tcp(address) && w->size <= 16 ? 2 : 1; }
 
 static ag_status make_sockets(world *w, const char *address) {
     socket_keys keys;

@@ -22,13 +22,13 @@ typedef struct socket_keys {
 
 typedef enum socket_kind { SOCKET_ROUTER, SOCKET_DEALER } socket_kind;
 typedef struct socket_settings {
-    const char *identity;     /* of a DEALER, up to 64 bytes; NULL = none */
-    int64_t max_message_bytes; /* of a part, about: a peer that sends a longer one is cut off. At least 1 KiB */
+    const char *identity;          /* of a DEALER, up to 64 bytes; NULL = none */
+    int64_t max_message_bytes;     /* of a part, about: a peer that sends a longer one is cut off. At least 1 KiB */
     int send_queue, receive_queue; /* messages: the high water marks */
     int linger_ms;
-    bool reconnects;          /* control sockets only: a lost connection is tried again */
-    bool is_monitored;        /* socket_next_event tells of lost connections */
-    int use_fd;               /* socket_listen takes over this listening socket, when > 0; the caller's again if that fails */
+    bool reconnects;   /* control sockets only: a lost connection is tried again */
+    bool is_monitored; /* socket_next_event tells of lost connections */
+    int use_fd;        /* socket_listen takes over this listening socket, when > 0; the caller's again if that fails */
 } socket_settings;
 
 /* socket_is_available: the library was built with ZeroMQ. socket_has_security: and with CURVE. */
@@ -42,7 +42,7 @@ ag_status socket_keys_read(const char *path, socket_keys *out);
 ag_status socket_keys_write(const char *path, const socket_keys *keys);
 
 ag_status socket_context_new(const socket_keys *keys, int num_io_threads, int max_sockets, socket_context **out);
-void socket_context_free(socket_context *c); /* all sockets closed before; NULL is accepted */
+void socket_context_free(socket_context *c);                 /* all sockets closed before; NULL is accepted */
 int64_t socket_context_num_refused(const socket_context *c); /* handshakes that ZAP refused */
 
 /* socket_listen binds; "tcp://127.0.0.1:*" and "ipc://@name" (abstract) are typical. endpoint ([len]) gets the real address;

@@ -199,7 +199,7 @@ ag_status hub_settle(zmq_hub *hub, hub_box *box, hub_arrival *arrival, int sende
     pthread_mutex_lock(&hub->mutex);
     hub_edge *edge = hub_edge_of(hub, box, channel, peer);
     edge->taken++;
-    is_due = edge->taken - edge->told >= HUB_WINDOW / 4;
+    is_due = edge->taken - edge->told >= HUB_WINDOW / 2;
     pthread_mutex_unlock(&hub->mutex);
     if (!is_due) return AG_OK;
     wire_header credit = {.kind = WIRE_CREDIT, .group = box->group, .sender = sender};

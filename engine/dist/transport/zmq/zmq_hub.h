@@ -17,11 +17,13 @@
 #include "dist/transport/zmq/zmq_transport.h"
 
 #define HUB_SEGMENT_BYTES ((size_t)512 << 10)
-#define HUB_WINDOW        8   /* segments; more of them, or of other sizes, cost more time in caches and pages than they gain */
-#define HUB_QUEUE         256 /* high water mark: the windows of several groups */
-#define HUB_MAX_STRIPES   8
-#define HUB_IDENTITY_LEN  32
-#define HUB_TICK_MS       10 /* how long a wait is at most: monitors, the cancel and deadlines are looked at between two */
+/* Segments under way on an edge. 64 MiB of all_reduce over loopback tcp, two ranks on two processors, p50: 4 of 512 KiB 38 ms, 8
+ * or 16 of them 43 to 60, as they leave the caches; 4 of 256 KiB 46, of 1 MiB 41. */
+#define HUB_WINDOW       4
+#define HUB_QUEUE        256 /* high water mark: the windows of several groups */
+#define HUB_MAX_STRIPES  8
+#define HUB_IDENTITY_LEN 32
+#define HUB_TICK_MS      10 /* how long a wait is at most: monitors, the cancel and deadlines are looked at between two */
 
 /* The calls of the group, and those of two of its ranks, have numbers and windows of their own. */
 typedef enum hub_channel { HUB_CALLS, HUB_PAIRS, HUB_NUM_CHANNELS } hub_channel;
