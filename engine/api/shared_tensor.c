@@ -34,7 +34,8 @@ static void shared_memory_drop(void *context) {
     heap_free(m);
 }
 
-ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel, ag_tensor **own, ag_tensor **result) {
+ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel, bool shared_result, ag_tensor **own,
+                                 ag_tensor **result) {
     if (numel < 0 || dtype < 0 || dtype >= AG_DTYPE_COUNT || numel > INT64_MAX / 64) {
         error_set(AG_E_VALUE, "shared_tensor", "numel", "a count of elements", NULL, "%lld", (long long)numel);
         group_refuse(group);
@@ -45,7 +46,7 @@ ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel,
     size_t bytes = (size_t)numel * dtype_size(dtype);
     ag_status status;
     if (m && known) {
-        status = error_in(group_block_new(group, bytes ? bytes : 1, &m->block), "shared_tensor");
+        status = error_in(group_block_new(group, bytes ? bytes : 1, !shared_result, &m->block), "shared_tensor");
     } else {
         status = error_memory("shared_tensor", sizeof *m);
         group_refuse(group);
@@ -65,7 +66,7 @@ ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel,
     ag_tensor *tensors[2] = {NULL, NULL};
     shape s = {.ndim = 1, .dims = {numel}};
     for (int i = 0; i < 2; i++) {
-        char *part = shared_block_part(&m->block, i == 0 ? group->rank : group->size);
+        char *part = (i == 0 ? shared_block_part : shared_block_result)(&m->block, group->rank);
         if (status == AG_OK)
             status = tensor_from_memory(dtype, &s, registry_default(), part, bytes, shared_memory_drop, m, &tensors[i]);
         if (!tensors[i]) shared_memory_drop(m);
@@ -88,7 +89,7 @@ void shared_tensor_find(ag_group *g, const tensor_call *p, group_request *reques
     for (const known_block *known = g->blocks; known; known = known->next) {
         const shared_block *b = known->block;
         size_t bytes = (size_t)call->count * dtype_size(call->dtype);
-        const char *own = shared_block_part(b, g->rank), *result = shared_block_part(b, g->size);
+        const char *own = shared_block_part(b, g->rank), *result = shared_block_result(b, g->rank);
         size_t offset = (size_t)((uintptr_t)call->input - (uintptr_t)own);
         if ((uintptr_t)call->input < (uintptr_t)own || offset > b->part_bytes || bytes > b->part_bytes - offset) continue;
         if (call->output != own + offset && call->output != result + offset) continue;

@@ -424,8 +424,11 @@ AG_API ag_status ag_simulate_collective(const ag_simulation *setup, const ag_col
                                         int64_t *num_segments);
 
 /* ag_group_shared_tensor makes, on all ranks together, memory in which all_reduce need not copy: *own is this rank's tensor (the
- * input), *result where the sum goes; on one host all ranks read the same result. [numel] of dtype, zeros. */
-AG_API ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel, ag_tensor **own, ag_tensor **result);
+ * input), *result where the sum goes. [numel] of dtype, zeros. shared_result: on one host all ranks read the same result, and
+ * nobody may write to it; this takes half the time. Else each rank has one of its own, which the others' sums are written to. In
+ * place (out = own) is slower than both: sums wait in the result until no rank can fail any more. */
+AG_API ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel, bool shared_result, ag_tensor **own,
+                                        ag_tensor **result);
 
 /* ---- data-parallel training ---- */
 /* A job keeps replicas of a model equal: every rank computes gradients of its own batch, and each step is made with their mean.

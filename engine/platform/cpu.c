@@ -67,7 +67,7 @@ const char *cpu_model(void) {
 }
 
 /* A container's share of the machine ("max 100000" or "150000 100000": quota and period in us), rounded up; 0 = no bound. */
-static int count_by_quota(void) {
+int cpu_quota(void) {
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
     if (!file) return 0;
     long long quota = 0, period = 0;
@@ -90,14 +90,24 @@ static int count_by_affinity(void) {
     }
     return 0;
 }
+
+void cpu_set_allowed(uint64_t words[CPU_SET_WORDS]) {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    memset(words, 0, CPU_SET_WORDS * sizeof *words);
+    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
+    for (int i = 0; i < CPU_SET_WORDS * 64 && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &mask)) words[i / 64] |= (uint64_t)1 << i % 64;
+}
 #else
 static int count_by_affinity(void) { return 0; }
+void cpu_set_allowed(uint64_t words[CPU_SET_WORDS]) { memset(words, 0, CPU_SET_WORDS * sizeof *words); }
 #endif
 
 int cpu_count(void) {
     int count = count_by_affinity();
     if (count <= 0) count = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int quota = count_by_quota();
+    int quota = cpu_quota();
     if (quota > 0 && quota < count) count = quota;
     return count > 0 ? count : 1;
 }

@@ -271,7 +271,7 @@ static int dist_describe(lua_State *L) {
     return 1;
 }
 
-/* dist.shared_tensor(group, dtype, numel) -> this rank's tensor, the result's */
+/* dist.shared_tensor(group, dtype, numel, shared_result) -> this rank's tensor, the result's */
 static int dist_shared_tensor(lua_State *L) {
     binding *b = BINDING(L);
     group_handle *h = check_handle(L, b);
@@ -281,7 +281,8 @@ static int dist_shared_tensor(lua_State *L) {
     int64_t numel = (int64_t)binding_whole(L, b, 3, "shared_tensor", "numel", 0, 9007199254740992.0);
     handle *results[2] = {binding_anchor(L, b), binding_anchor(L, b)};
     ag_tensor *own, *result;
-    if (ag_group_shared_tensor(h->group, dtype, numel, &own, &result) != AG_OK) return binding_raise_on(L, b, h->world_rank);
+    if (ag_group_shared_tensor(h->group, dtype, numel, lua_toboolean(L, 4), &own, &result) != AG_OK)
+        return binding_raise_on(L, b, h->world_rank);
     results[0]->tensor = own;
     results[1]->tensor = result;
     return 2;

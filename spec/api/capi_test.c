@@ -346,7 +346,7 @@ static void collectives(ag_group *g) {
     REFUSED(AG_E_VALUE, ag_collective_run(g, &(ag_collective){.kind = "all_reduce", .op = "sun", .input = t}, NULL));
     CHECK(ag_collective_supports("all_reduce", "mean", AG_F32, ag_tensor_device(t), text, sizeof text) && !text[0]);
     CHECK(!ag_collective_supports("all_reduce", "mean", AG_I32, ag_tensor_device(t), text, sizeof text) && strstr(text, "i32"));
-    OK(ag_group_shared_tensor(g, AG_F32, 4, &own, &result));
+    OK(ag_group_shared_tensor(g, AG_F32, 4, true, &own, &result));
     CHECK(ag_tensor_numel(own) == 4 && sum_of(result) == 0);
     ag_tensor_release(own);
     ag_tensor_release(result);

@@ -35,20 +35,18 @@ describe("argand bench dist", function()
     local num_gloo, transports, ways = 0, {}, {}
     for _, r in ipairs(report.results) do
       local name = ("%d ranks, %d B, %s, %s"):format(r.ranks, r.bytes, r.transport, r.way)
-      if not r.absent then
-        assert.equal(0, r.wrong, name)
-        assert.is_true(is_finite(r.p50) and is_finite(r.best) and r.num_iterations == 2, name)
-      end
+      assert.equal(0, r.wrong, name)
+      assert.is_true(is_finite(r.p50) and is_finite(r.best) and r.num_iterations == 2, name)
       for _, peer in ipairs { r.gloo or {}, r.mpi or {} } do
         if peer.p50 then assert.equal(0, peer.wrong, name) end
       end
       if r.gloo then num_gloo = num_gloo + 1 end
       assert.is_nil(r.bar, name)
-      transports[r.transport], ways[r.way] = true, r.absent or true
+      transports[r.transport], ways[r.way] = true, true
     end
-    assert.equal(24, #report.results)
+    assert.equal(29, #report.results)
     assert.same({ shm = true, ipc = true, tcp = true, curve = true }, transports)
-    assert.same({ ordinary = true, resident = true, shared = true }, ways)
+    assert.same({ ordinary = true, resident = true, shared = true, in_place = true }, ways)
     local text = read_all(path)
     assert.is_truthy(text:find('"results": [{', 1, true))
     if num_gloo == 0 then pending "without Gloo: there is no torch in /usr/bin/python3" end

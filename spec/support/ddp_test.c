@@ -297,6 +297,33 @@ static void equals_one_rank(rank_test *t) {
     model_free(&one);
 }
 
+/* Without shared_result each rank may write to its gradients, and nobody else sees it; they are what the next round adds to. */
+static void gradients_are_own(rank_test *t) {
+    model m;
+    float means[512], got[512], expected[512];
+    model_init(t, &m, AG_F32, 1);
+    ag_ddp *ddp = job_of(t, &m, &(ag_ddp_options){.bucket_bytes = t->number ? 64 : 0});
+    if (ddp && backward_of(t, &m, t->rank)) sync_of(t, ddp, true);
+    read_grads(t, &m, means);
+    for (int i = 0; i < NUM_PARAMETERS; i++) {
+        ag_tensor *grad = ag_tensor_grad(m.parameters[i]);
+        void *data;
+        if (!grad || !ok(t, ag_tensor_data(grad, &data), "data")) continue;
+        for (int64_t k = 0; k < ag_tensor_numel(grad); k++) ((float *)data)[k] *= (float)(t->rank + 1);
+    }
+    pthread_barrier_wait(&t->world->barrier);
+    read_grads(t, &m, got);
+    for (int i = 0; i < NUM_GRADS; i++) expected[i] = means[i] * (float)(t->rank + 1);
+    all_near(t, got, expected, NUM_GRADS, 0, "a gradient of this rank");
+    /* The same batches once more: the mean of what ranks made of the first, and the first. */
+    if (ddp && backward_of(t, &m, t->rank)) sync_of(t, ddp, true);
+    read_grads(t, &m, got);
+    for (int i = 0; i < NUM_GRADS; i++) expected[i] = means[i] * (1 + (float)(t->size + 1) / 2);
+    all_near(t, got, expected, NUM_GRADS, 1e-5, "a gradient that was added to");
+    ag_ddp_free(ddp);
+    model_free(&m);
+}
+
 static ag_status note_early(void *context, ag_tensor **grad) {
     (void)grad;
     ag_ddp *ddp = ((void **)context)[0];
@@ -670,6 +697,7 @@ static const struct {
     int min_size, max_size, num_variants;
 } cases[] = {
     {"steps equal those of one rank", equals_one_rank, 1, 4, NUM_VARIANTS},
+    {"gradients are a rank's own", gradients_are_own, 1, 4, 2},
     {"reductions start within backward", starts_early, 2, 3, 1},
     {"unused parameters count as zeros", partly_unused, 1, 4, 1},
     {"gradients accumulate", accumulates, 1, 3, 4},

@@ -356,7 +356,7 @@ static void free_without_goodbye(rank_test *t) {
     ag_tensor *own = NULL, *result = NULL, *v = vector(t, 4, 0);
     bool has_tensors = t->number == 1;
     ag_group *child = t->number == 2 ? split(t, t->group, 0, t->size) : NULL;
-    if (has_tensors) ok(t, ag_group_shared_tensor(t->group, AG_F32, 100, &own, &result), "shared_tensor");
+    if (has_tensors) ok(t, ag_group_shared_tensor(t->group, AG_F32, 100, true, &own, &result), "shared_tensor");
     add_mark(t->board, 1); /* over sockets nobody waits for another one here */
     await_mark(t->board, 1, t->size);
     double begin = seconds_now();
@@ -419,7 +419,7 @@ static void shared_tensors_outlive(rank_test *t) {
     ag_tensor *own = NULL, *result = NULL, *sum = NULL, *tail = NULL;
     void *data;
     int n = t->size;
-    if (!ok(t, ag_group_shared_tensor(t->group, AG_F32, LEN, &own, &result), "shared_tensor")) return;
+    if (!ok(t, ag_group_shared_tensor(t->group, AG_F32, LEN, true, &own, &result), "shared_tensor")) return;
     ag_tensor_data(own, &data);
     for (int i = 0; i < LEN; i++) ((float *)data)[i] = (float)i;
     ok(t, ag_collective_run(t->group, &(ag_collective){.kind = "all_reduce", .input = own, .out = result}, &sum), "in it");
@@ -557,7 +557,7 @@ static void regroup_twice(rank_test *t) {
 /* A forked child cannot use the group, and its end is no end of the group. */
 static void fork_in_a_rank(rank_test *t) {
     ag_tensor *own = NULL, *result = NULL, *v = vector(t, 4, 0);
-    ok(t, ag_group_shared_tensor(t->group, AG_F32, 10, &own, &result), "shared_tensor");
+    ok(t, ag_group_shared_tensor(t->group, AG_F32, 10, true, &own, &result), "shared_tensor");
     ag_work *w = start(t, t->group, v, "start"), *none = NULL, *pending;
     ok(t, ag_work_wait(w, 0, NULL), "wait");
     if (t->rank > 0) await_mark(t->board, 0, 1);
@@ -601,7 +601,7 @@ static void everything(rank_test *t) {
     if (status == AG_OK) status = ag_collective_start(child, &(ag_collective){.kind = "all_reduce", .input = v}, &w);
     if (status == AG_OK) status = ag_collective_run(child, &(ag_collective){.kind = "all_gather", .input = v}, NULL);
     if (status == AG_OK) status = ag_work_wait(w, 0, &sum);
-    if (status == AG_OK) status = ag_group_shared_tensor(t->group, AG_F32, 100, &own, &result);
+    if (status == AG_OK) status = ag_group_shared_tensor(t->group, AG_F32, 100, true, &own, &result);
     if (status == AG_OK)
         status = ag_collective_run(t->group, &(ag_collective){.kind = "all_reduce", .input = own, .out = result}, NULL);
     if (status == AG_OK) status = barrier(t->group, 0);

@@ -240,7 +240,7 @@ static void test_memory(void) {
             ag_memory_fail_after(n);
             ag_status status = arena_new(1, is_local, SLOT_BYTES, &a);
             if (status == AG_OK) status = shm_transport_new(a, 0, &world_rank, &word, "argand-test-memory", NULL, &t);
-            if (status == AG_OK) status = t->ops->block_new(t, 4096, soon_ns(10), &b);
+            if (status == AG_OK) status = t->ops->block_new(t, 4096, false, soon_ns(10), &b);
             expect(status == AG_OK || status == AG_E_MEMORY, "only memory is missing");
             expect(n > 1 || status == AG_E_MEMORY, "an allocation fails");
             ag_memory_fail_after(0);

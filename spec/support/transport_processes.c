@@ -143,15 +143,15 @@ static void use_blocks(world *w, int rank, int64_t argument) {
         outcome done = call_run(w, rank, &barrier, 1, NULL);
         CHECK(done.status == AG_E_MISMATCH && !done.is_over);
     } else {
-        CHECK(t->ops->block_new(t, part_bytes, soon_ns(30), &b) == AG_E_MISMATCH);
+        CHECK(t->ops->block_new(t, part_bytes, false, soon_ns(30), &b) == AG_E_MISMATCH);
     }
     if (rank == 0) setrlimit(RLIMIT_FSIZE, &low);
-    CHECK(t->ops->block_new(t, part_bytes, soon_ns(30), &b) == AG_E_MEMORY);
+    CHECK(t->ops->block_new(t, part_bytes, false, soon_ns(30), &b) == AG_E_MEMORY);
     if (rank == 0) CHECK(strstr(error_record()->message, "cannot reserve"));
     if (rank == 0) setrlimit(RLIMIT_FSIZE, &limit);
-    for (int i = 0; i < 3; i++) {
-        CHECK(t->ops->block_new(t, part_bytes, soon_ns(30), &b) == AG_OK);
-        float *own = (float *)shared_block_part(&b, rank), *result = (float *)shared_block_part(&b, w->size);
+    for (int i = 0; i < 6; i++) {
+        CHECK(t->ops->block_new(t, part_bytes, i >= 3, soon_ns(30), &b) == AG_OK);
+        float *own = (float *)shared_block_part(&b, rank), *result = (float *)shared_block_result(&b, rank);
         for (int k = 0; k < BLOCK_COUNT; k++) {
             CHECK(own[k] == 0 && (k < 10 || result[k] == 0));
             own[k] = (float)(k + rank);
@@ -163,7 +163,7 @@ static void use_blocks(world *w, int rank, int64_t argument) {
                                 .size = w->size,
                                 .count = BLOCK_COUNT,
                                 .input = own,
-                                .output = i == 1 ? own : result};
+                                .output = i % 3 == 1 ? own : result};
         turn how = {.block = &b};
         CHECK(call_run(w, rank, &call, (uint64_t)i + 1, &how).status == AG_OK);
         float ranks = (float)(w->size * (w->size - 1) / 2), *output = call.output;

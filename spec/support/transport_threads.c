@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "dist/algorithm/reduce.h"
+#include "dist/transport/shm/shm.h"
 #include "dist/transport/shm/shm_copy.h"
 #include "support/transport_cases.h"
 
@@ -270,9 +271,13 @@ static void use_block(world *w, int rank, void *context) {
     size_t element = dtype_size(dtype), part_bytes = ((size_t)(use->last_count + 8) * element + 4096) / 4096 * 4096;
     shared_block b;
     uint64_t sequence = 0;
-    expect(t->ops->block_new(t, part_bytes + 4096 * (size_t)(rank == 1), soon_ns(60), &b) == AG_E_MISMATCH, "sizes differ");
-    for (int round = 0; round < 3; round++) {
-        if (t->ops->block_new(t, part_bytes, soon_ns(60), &b) != AG_OK) {
+    expect(t->ops->block_new(t, part_bytes + 4096 * (size_t)(rank == 1), false, soon_ns(60), &b) == AG_E_MISMATCH,
+           "sizes differ");
+    expect(t->ops->block_new(t, part_bytes, rank == 1, soon_ns(60), &b) == AG_E_MISMATCH, "results differ");
+    expect(strstr(error_record()->message, "with a result for each rank") != NULL, "how they differ");
+    for (int round = 0; round < 5; round++) {
+        bool is_replicated = round >= 3;
+        if (t->ops->block_new(t, part_bytes, is_replicated, soon_ns(60), &b) != AG_OK) {
             fail("block_new: %s", error_record()->message);
             return;
         }
@@ -284,12 +289,12 @@ static void use_block(world *w, int rank, void *context) {
                                  .algorithm = ALGORITHM_DIRECT,
                                  .dtype = dtype,
                                  .size = w->size,
-                                 .op = round == 1 ? REDUCE_MEAN : REDUCE_SUM,
+                                 .op = round % 2 == 1 ? REDUCE_MEAN : REDUCE_SUM,
                                  .count = count};
                 job j;
                 make_job(&j, &o, 0, &random);
                 size_t offset = (size_t)round * 3 * element;
-                char *own = shared_block_part(&b, rank) + offset, *result = shared_block_part(&b, w->size) + offset;
+                char *own = shared_block_part(&b, rank) + offset, *result = shared_block_result(&b, rank) + offset;
                 memcpy(own, j.original[rank], (size_t)count * element);
                 collective_call call = j.calls[rank];
                 call.input = own;
@@ -299,6 +304,8 @@ static void use_block(world *w, int rank, void *context) {
                 expect(done.status == AG_OK, "a call in a block");
                 expect(memcmp(call.output, j.expected[rank], (size_t)count * element) == 0, "its result");
                 expect(is_in_place || memcmp(own, j.original[rank], (size_t)count * element) == 0, "its input");
+                /* A result of one's own may be written to, whatever others read. */
+                if (is_replicated) memset(result, 0x7f, (size_t)count * element);
                 /* Nobody goes on while others still compare. */
                 expect(call_run(w, rank, &(collective_call){.kind = COLLECTIVE_BARRIER, .size = w->size, .rank = rank},
                                 ++sequence, NULL)
@@ -309,11 +316,47 @@ static void use_block(world *w, int rank, void *context) {
         t->ops->block_free(t, &b);
     }
     /* One more that only the arena frees. */
-    expect(t->ops->block_new(t, part_bytes, soon_ns(60), &b) == AG_OK, "a block that is kept");
+    expect(t->ops->block_new(t, part_bytes, false, soon_ns(60), &b) == AG_OK, "a block that is kept");
     if (rank > 0)
         t->ops->block_free(t, &b);
     else
         heap_free(b.owner);
+}
+
+/* Who shares processors with more ranks than these are. */
+static void test_crowding(void) {
+    static const struct {
+        const char *processors[3]; /* of each rank */
+        int quota;
+        bool is_crowded[3];
+    } cases[] = {
+        {{"012", "012", "012"}, 0, {false, false, false}}, {{"01", "01", "01"}, 0, {true, true, true}},
+        {{"0", "1", "2"}, 0, {false, false, false}},       {{"0", "0", "12"}, 0, {true, true, false}},
+        {{"0", "01", "1"}, 0, {false, true, false}},       {{"0", "1", "2"}, 2, {true, true, true}},
+        {{"0", "1", "2"}, 3, {false, false, false}},       {{"0", "0", "0"}, 0, {true, true, true}},
+    };
+    arena *a;
+    if (arena_new(3, true, 0, &a) != AG_OK) {
+        fail("arena_new: %s", error_record()->message);
+        return;
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int rank = 0; rank < 3; rank++) {
+            uint64_t *words = a->header->lines[rank].processors;
+            memset(words, 0, CPU_SET_WORDS * sizeof *words);
+            for (const char *c = cases[i].processors[rank]; *c; c++) {
+                int processor = (*c - '0') * 500; /* in several words */
+                words[processor / 64] |= (uint64_t)1 << processor % 64;
+            }
+        }
+        for (int rank = 0; rank < 3; rank++) {
+            char name[32];
+            snprintf(name, sizeof name, "case %d, rank %d", (int)i, rank);
+            expect(shm_is_crowded(a->header, rank, cases[i].quota) == cases[i].is_crowded[rank], name);
+        }
+    }
+    arena_release(a);
+    report("crowded ranks");
 }
 
 static void test_blocks(void) {
@@ -330,7 +373,7 @@ static void test_blocks(void) {
             run_ranks(&w, use_block, &use);
             /* Written past the caches. */
             use.first_count = use.last_count = SHM_FAR_BYTES / (int64_t)dtype_size(dtype) + 21;
-            if (size == 2) run_ranks(&w, use_block, &use);
+            if (size <= 3) run_ranks(&w, use_block, &use);
             world_close(&w);
         }
     ag_memory(&after);
@@ -467,6 +510,7 @@ void test_threads(int64_t stride) {
     test_real_slots();
     test_scripts(stride == 1 ? 1500 : 150);
     test_stream();
+    test_crowding();
     test_blocks();
     test_halves();
     test_far();

@@ -12,10 +12,10 @@
  *
  *     [slot 0 | slot 1 | … | presence, one element a slot | contributors]
  *
- * each slot on 16 bytes, gaps are zeros. The reduction is a mean from the own parts into the result part. The own part is thus
- * intact after it, for whoever has to find out which rank a NaN came from, and is then overwritten with the result, on the group's
- * worker thread, unless p.grad is to be the result itself. With compression the own part holds the gradients' short form and
- * `grads` is a private buffer.
+ * each slot on 16 bytes, gaps are zeros. The reduction is a mean from the own parts into the result: each rank's own, or one for
+ * all with shared_result. p.grad is a view of the result then, so nothing is copied, and the own part is intact, for whoever has
+ * to find out which rank a NaN came from. With compression the own part holds the gradients' short form, `grads` is a private
+ * buffer, and the mean is brought there on the group's worker thread; so it is where not all ranks contributed.
  *
  * presence: 1 where this rank had a gradient, so the mean tells whether any had. contributors: 1 on a rank that had a batch; the
  * mean is c / n, and gradients are scaled by n / c where c < n. An element of f16 or bf16 counts 128 ranks exactly, so there are
@@ -49,7 +49,7 @@ typedef struct ddp_slot {
     int owner;         /* the rank that updates it in a sharded job */
     int64_t offset;    /* elements from the bucket's start */
     ag_tensor *local;  /* view: what this rank contributes; after the round the mean, unless that is `result` */
-    ag_tensor *result; /* view of the result part; NULL without shared_result */
+    ag_tensor *result; /* view of the result part; NULL with compression, or in a group of one */
     bool has_grad;     /* its sink was called in this round, outside of no_sync */
     bool is_expected;  /* backward has told that it will come */
     bool is_present;   /* after the reduction: some rank had a gradient */
@@ -63,7 +63,7 @@ typedef struct ddp_bucket {
     int64_t presence, contributors; /* where these begin */
     int num_contributor_elements;
     size_t offset;                    /* bytes from the part's start */
-    char *own, *sum;                  /* in the own part and in the result part; the same when the group has one member */
+    char *own, *sum;                  /* in the own part and in the result; the same when the group has one member */
     char *grads;                      /* [count] of dtype: `own`, or a run of the buffer */
     ag_tensor *grads_view, *own_view; /* with compression: both as [count] */
     int num_missing;                  /* slots that still get a gradient in this round */

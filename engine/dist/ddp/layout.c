@@ -112,6 +112,13 @@ static void memory_release(void *context) {
     heap_free(m);
 }
 
+/* A result of its own for each rank, if some p.grad is to be a view of it that the user may write to. */
+static bool is_replicated(const ag_ddp *ddp) {
+    bool has_views = false;
+    for (int k = 0; k < ddp->num_buckets; k++) has_views |= ddp->buckets[k].wire == ddp->buckets[k].dtype;
+    return has_views && !ddp->shared_result;
+}
+
 static ag_status memory_make(ag_ddp *ddp, size_t part_bytes, size_t buffer_bytes, ddp_memory **out) {
     ddp_memory *m = heap_alloc_zero(sizeof *m);
     if (!m) return error_memory("register", sizeof *m);
@@ -128,7 +135,7 @@ static ag_status memory_make(ag_ddp *ddp, size_t part_bytes, size_t buffer_bytes
     }
     /* Asked for by all ranks together, so also by one that has failed. */
     ag_error first = *error_record();
-    ag_status block_status = group_block_new(ddp->group, part_bytes, &m->block);
+    ag_status block_status = group_block_new(ddp->group, part_bytes, is_replicated(ddp), &m->block);
     if (status == AG_OK)
         status = block_status;
     else
@@ -155,7 +162,7 @@ static ag_status make_views(ag_ddp *ddp, ddp_bucket *b) {
         shape s = tensor_shape(slot->tensor);
         size_t at = (size_t)slot->offset * size;
         AG_TRY(view_over(ddp, b->dtype, &s, b->grads + at, &slot->local));
-        if (ddp->shared_result && b->sum != b->own) AG_TRY(view_over(ddp, b->dtype, &s, b->sum + at, &slot->result));
+        if (b->wire == b->dtype && b->sum != b->own) AG_TRY(view_over(ddp, b->dtype, &s, b->sum + at, &slot->result));
     }
     if (b->wire == b->dtype) return AG_OK;
     shape flat = {.ndim = 1, .dims = {b->count}};
@@ -179,7 +186,7 @@ ag_status layout_make(ag_ddp *ddp) {
     for (int k = 0; k < ddp->num_buckets; k++) {
         ddp_bucket *b = &ddp->buckets[k];
         b->own = b->grads = shared_block_part(block, block->rank) + b->offset;
-        b->sum = ddp->size == 1 ? b->own : shared_block_part(block, block->size) + b->offset;
+        b->sum = ddp->size == 1 ? b->own : shared_block_result(block, block->rank) + b->offset;
         if (b->wire != b->dtype) {
             b->grads = buffer;
             buffer += ((size_t)b->count * dtype_size(b->dtype) + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;

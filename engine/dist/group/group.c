@@ -113,7 +113,7 @@ static void number_call(ag_group *g, const group_request *request, transport_cal
         out->block = request->block;
         out->block_offset = offset;
         if (!call->input) call->input = shared_block_part(request->block, g->rank) + offset;
-        if (!call->output) call->output = shared_block_part(request->block, g->size) + offset;
+        if (!call->output) call->output = shared_block_result(request->block, g->rank) + offset;
     }
     call_print_make(&out->print, call, request->ndim, request->dims);
     if (request->refusal) out->print.flags |= CALL_REFUSED;
@@ -421,7 +421,7 @@ ag_status group_wait(group_work *w, double timeout_s) {
 
 /* ---- blocks ---- */
 
-ag_status group_block_new(ag_group *g, size_t part_bytes, shared_block *out) {
+ag_status group_block_new(ag_group *g, size_t part_bytes, bool is_replicated, shared_block *out) {
     part_bytes = (part_bytes + 4095) / 4096 * 4096;
     if (!g->transport) {
         char *base = memory_alloc(2 * part_bytes);
@@ -435,7 +435,8 @@ ag_status group_block_new(ag_group *g, size_t part_bytes, shared_block *out) {
     ag_status status =
         cancel_is_raised(g->world->cancel)
             ? cancel_error(g->world->cancel, "group", 0)
-            : g->transport->ops->block_new(g->transport, part_bytes, deadline_after(g->world->options.timeout_s), out);
+            : g->transport->ops->block_new(g->transport, part_bytes, is_replicated,
+                                           deadline_after(g->world->options.timeout_s), out);
     if (status != AG_OK) group_give_up(g);
     pthread_mutex_lock(&g->mutex);
     leave_transport(g);

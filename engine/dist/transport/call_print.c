@@ -56,8 +56,9 @@ const char *call_print_text(const call_print *print, char *buffer, size_t len) {
     char dims[112] = "";
     size_t end = 0;
     for (int d = 0; d < print->ndim && d < CALL_PRINT_DIMS && end < sizeof dims; d++)
-        end += print->dims[d] < 0 ? (size_t)snprintf(dims + end, sizeof dims - end, "%s*", d ? ", " : "")
-                                  : (size_t)snprintf(dims + end, sizeof dims - end, "%s%" PRId64, d ? ", " : "", print->dims[d]);
+        end += print->dims[d] < 0
+                   ? (size_t)snprintf(dims + end, sizeof dims - end, "%s*", d ? ", " : "")
+                   : (size_t)snprintf(dims + end, sizeof dims - end, "%s%" PRId64, d ? ", " : "", print->dims[d]);
     if (print->ndim > CALL_PRINT_DIMS && end < sizeof dims) snprintf(dims + end, sizeof dims - end, ", …");
     char op[16] = "", root[32] = "";
     if (collective_is_reduction(kind) && print->op < REDUCE_OP_COUNT)

@@ -56,9 +56,9 @@ ag_status hierarchy_map_new(const char *const *tokens, const int32_t *world_rank
 
 /* ---- the table ---- */
 
-static ag_status block_new(transport *t, size_t part_bytes, int64_t deadline_ns, shared_block *out) {
+static ag_status block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out) {
     transport *flat = ((hierarchy *)t)->flat;
-    return flat->ops->block_new(flat, part_bytes, deadline_ns, out);
+    return flat->ops->block_new(flat, part_bytes, is_replicated, deadline_ns, out);
 }
 
 static void block_free(transport *t, shared_block *block) {

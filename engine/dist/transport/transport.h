@@ -24,32 +24,43 @@
 #include "dist/transport/call_print.h"
 #include "dist/transport/cancel.h"
 
-/* shared_block: memory with a part for each rank and one for a result, in which collectives need not copy.
- * Part i begins at base + i * part_bytes (i = size: the result); part_bytes is a multiple of 4096. Where is_shared is false
- * (no shared memory), only the own part and the result exist: base + own_index... use shared_block_part. */
+/* shared_block: memory with a part for each rank and one for a result, or a result for each, in which collectives need not copy.
+ * Part i begins at base + i * part_bytes; behind the ranks' own parts comes the result, or come those of ranks 0, 1, …;
+ * part_bytes is a multiple of 4096. Where is_shared is false (no shared memory), only the own part and a result exist. */
 typedef struct shared_block {
     char *base;
     size_t part_bytes;
     int rank, size;
-    bool is_shared; /* other ranks' parts can be read, and the result is one for all ranks */
-    void *owner;    /* the transport's own */
+    bool is_shared;     /* other ranks' parts can be read, and the result is one for all ranks unless is_replicated */
+    bool is_replicated; /* each rank has a result of its own */
+    void *owner;        /* the transport's own */
 } shared_block;
 
-/* shared_block_part returns part `index`; index == size is the result. NULL for another rank's part when not shared. */
-static inline char *shared_block_part(const shared_block *b, int index) {
-    if (b->is_shared) return b->base + (size_t)index * b->part_bytes;
-    return index == b->rank ? b->base : index == b->size ? b->base + b->part_bytes : NULL;
+/* shared_block_part returns rank's own part; NULL for another rank's when not shared. */
+static inline char *shared_block_part(const shared_block *b, int rank) {
+    if (b->is_shared) return b->base + (size_t)rank * b->part_bytes;
+    return rank == b->rank ? b->base : NULL;
+}
+
+/* shared_block_result returns where rank finds the result; NULL for another rank's when not shared. */
+static inline char *shared_block_result(const shared_block *b, int rank) {
+    if (b->is_shared) return b->base + (size_t)(b->size + (b->is_replicated ? rank : 0)) * b->part_bytes;
+    return rank == b->rank ? b->base + b->part_bytes : NULL;
+}
+
+static inline int shared_block_num_parts(const shared_block *b) {
+    return !b->is_shared ? 2 : b->size + (b->is_replicated ? b->size : 1);
 }
 
 typedef struct transport_call {
-    collective_call call;  /* algorithm is set; buffers are contiguous and belong to this call until run returns */
+    collective_call call; /* algorithm is set; buffers are contiguous and belong to this call until run returns */
     call_print print;
-    const char *refusal;   /* with CALL_REFUSED: why, for the other ranks; up to 200 bytes are told */
+    const char *refusal;       /* with CALL_REFUSED: why, for the other ranks; up to 200 bytes are told */
     const shared_block *block; /* NULL, or input is the own part and output the result of it, both at `block_offset` bytes:
                                   all_reduce only */
     size_t block_offset;
-    bool is_background;    /* run by a worker: Ctrl-C is for the thread that waits, not for the call */
-    int64_t deadline_ns;   /* clock_ns time; INT64_MAX = none */
+    bool is_background;  /* run by a worker: Ctrl-C is for the thread that waits, not for the call */
+    int64_t deadline_ns; /* clock_ns time; INT64_MAX = none */
 } transport_call;
 
 typedef struct transport_stats {
@@ -63,19 +74,19 @@ typedef struct transport_ops {
     const char *name; /* "shm", "inproc", "ipc", "tcp" */
     ag_status (*run)(transport *t, const transport_call *call, bool *is_over);
     /* All ranks call the two together. block_new waits for all, until the deadline. */
-    ag_status (*block_new)(transport *t, size_t part_bytes, int64_t deadline_ns, shared_block *out);
+    ag_status (*block_new)(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out);
     void (*block_free)(transport *t, shared_block *block); /* no waiting; the memory goes when the last rank has freed it */
-    void (*wake)(transport *t);  /* waits look at the cancel now */
+    void (*wake)(transport *t);                            /* waits look at the cancel now */
     void (*stats)(const transport *t, transport_stats *out);
     void (*free)(transport *t); /* never blocks for long (<= 1 s); NULL is not accepted */
 } transport_ops;
 
 struct transport {
     const transport_ops *ops;
-    int rank, size;           /* in the group */
+    int rank, size;             /* in the group */
     const int32_t *world_ranks; /* [size], borrowed from the group */
-    cancel *cancel;           /* borrowed */
-    collective_cost cost;     /* the same on all ranks: from constants, or measured and agreed */
+    cancel *cancel;             /* borrowed */
+    collective_cost cost;       /* the same on all ranks: from constants, or measured and agreed */
 };
 
 #endif

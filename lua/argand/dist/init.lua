@@ -127,18 +127,20 @@ function M.plan(kind, t, opts)
 end
 
 --- Memory in which all_reduce need not copy: all ranks call it together. dist.all_reduce(own, {out = result}) puts the sum
--- where all ranks of this host read it; dist.all_reduce_(own) puts it back into each rank's own tensor. Zeros at first.
+-- into each rank's result; with shared_result there is one for all ranks of this host, for reading, and that takes half the
+-- time. dist.all_reduce_(own) puts the sum back into each rank's own tensor, by way of the result. Zeros at first.
 ---@param numel integer
----@param opts? {dtype: string, group: argand.dist.Group}
+---@param opts? {dtype?: string, shared_result?: boolean, group?: argand.dist.Group}
 ---@return argand.Tensor own [numel] of this rank
----@return argand.Tensor result [numel], one for all ranks where memory is shared: for reading
+---@return argand.Tensor result [numel]
 function M.shared_tensor(numel, opts)
-  local read = options_of.read("shared_tensor", opts, {dtype = "f32", group = options_of.optional.any})
+  local read = options_of.read("shared_tensor", opts, {dtype = "f32", shared_result = false,
+    group = options_of.optional.any})
   local member = groups.require("shared_tensor", read.group).member
   if not member.handle then
     core.raise("unsupported", "shared_tensor", "expected a real job, got a simulated rank", "make ordinary tensors")
   end
-  return core.dist.shared_tensor(member.handle, read.dtype, numel)
+  return core.dist.shared_tensor(member.handle, read.dtype, numel, read.shared_result)
 end
 
 -- ---- what can be done ----

@@ -94,7 +94,7 @@
 ---@field note fun(text: string) where this rank is, for people
 ---@field world fun(): argand.dist.Group
 ---@field group fun(ranks: integer[]): argand.dist.Group|false
----@field shared_tensor fun(numel: integer, opts?: {dtype?: string, group?: argand.dist.Group}): argand.Tensor, argand.Tensor
+---@field shared_tensor fun(numel: integer, opts?: {dtype?: string, shared_result?: boolean, group?: argand.dist.Group}): argand.Tensor, argand.Tensor
 ---@field regroup fun(options?: {min_size?: integer, grace?: number}): argand.dist.Group
 ---@field all_reduce fun(t: any, options?: argand.dist.Options): any tensors, numbers, or nested tables of them
 ---@field all_reduce_ fun(t: any, options?: argand.dist.Options): any in place

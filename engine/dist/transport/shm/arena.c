@@ -12,14 +12,17 @@
 
 #define PAGE     4096u
 #define MAX_SIZE 4096
-/* Two ranks that each have a processor, all_reduce of 64 MiB: best 11.5 ms, p50 15.4; with 1 MiB 13.8 and 22.2, with 256 KiB 11.5
- * and 19.3: a wait costs more than the caches give. */
-#define DEFAULT_SLOT_BYTES ((size_t)4 << 20)
-#define SLOTS_BUDGET       ((size_t)128 << 20) /* of all ranks' slots together, where the least per rank allows it */
-#define MIN_PART_BYTES     64                  /* a slot holds one of these for each rank */
-#define PAIR_BYTES         ((size_t)64 << 10)
-#define PAIRS_BUDGET       ((size_t)8 << 20)
-#define MIN_PAIR_BYTES     1024
+/* Two ranks that each have a processor, all_reduce of 64 MiB: slots of 1, 2 or 4 MiB take the same, 512 KiB a tenth more: a wait
+ * costs more than the caches give. Four ranks on two processors with 32 MiB of cache: 4 MiB 30 ms, 2 MiB 23, 1 MiB 22: both slots
+ * of all ranks together should stay in it. */
+#define MOST_SLOT_BYTES  ((size_t)4 << 20)
+#define LEAST_SLOT_BYTES ((size_t)512 << 10) /* for many ranks: they have larger caches */
+#define SLOTS_BUDGET     ((size_t)16 << 20)  /* of all ranks' slots together */
+#define SLOTS_LIMIT      ((size_t)128 << 20) /* of all ranks' slots together, in any case */
+#define MIN_PART_BYTES   64                  /* a slot holds one of these for each rank */
+#define PAIR_BYTES       ((size_t)64 << 10)
+#define PAIRS_BUDGET     ((size_t)8 << 20)
+#define MIN_PAIR_BYTES   1024
 
 static size_t round_up(size_t bytes, size_t step) { return (bytes + step - 1) / step * step; }
 
@@ -28,7 +31,10 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 /* Fills in where everything lies; nothing else is set. */
 static void plan(arena_header *h, int size, size_t slot_bytes) {
     size_t n = (size_t)size;
-    if (slot_bytes == 0) slot_bytes = least(DEFAULT_SLOT_BYTES, SLOTS_BUDGET / (2 * n));
+    if (slot_bytes == 0) {
+        slot_bytes = least(MOST_SLOT_BYTES, SLOTS_BUDGET / (2 * n));
+        if (slot_bytes < LEAST_SLOT_BYTES) slot_bytes = least(LEAST_SLOT_BYTES, SLOTS_LIMIT / (2 * n));
+    }
     if (slot_bytes < n * MIN_PART_BYTES) slot_bytes = n * MIN_PART_BYTES;
     h->size = size;
     h->slot_bytes = round_up(slot_bytes, MIN_PART_BYTES);

@@ -24,6 +24,7 @@
 #include <stdatomic.h>
 
 #include "dist/transport/shm/arena.h"
+#include "platform/cpu.h"
 
 #define ARENA_MAGIC      0x3141447241676E61u
 #define ARENA_LINE_BYTES 128 /* two cache lines: processors fetch them in pairs */
@@ -37,7 +38,13 @@ typedef struct gate {
 } gate;
 
 /* What prints do not tell, but rounds depend on. */
-typedef enum call_form { FORM_PLAIN, FORM_COUNTS, FORM_BLOCK } call_form;
+typedef enum call_form {
+    FORM_PLAIN,
+    FORM_COUNTS,
+    FORM_BLOCK,
+    FORM_NEW_RESULT, /* no call: a block is made, with one result or with one for each rank; the print's count is its part_bytes */
+    FORM_NEW_RESULTS
+} call_form;
 
 typedef struct call_note {
     call_print print;
@@ -54,6 +61,7 @@ typedef struct arena_line {
         int64_t status;
         uint64_t address;
     } tell[2];
+    uint64_t processors[CPU_SET_WORDS]; /* that the rank may run on, as bits; written once, before it first arrives */
 } arena_line;
 
 enum { PAIR_SENDER, PAIR_RECEIVER };

@@ -19,7 +19,8 @@ typedef struct waiter {
     cancel *cancel;
     _Atomic(gate *) at;
     bool ignores_interrupt; /* of the call that runs: transport_call.is_background */
-    bool is_crowded; /* more ranks than processors: who spins may keep the one waited for from running */
+    bool is_large;          /* of the call that runs: its steps take longer than a sleep and its wake */
+    bool is_crowded;        /* more ranks than processors: who spins may keep the one waited for from running */
 } waiter;
 
 /* gate_raise says that `count` steps are done; all that was written before is seen by who has waited for it. */

@@ -12,6 +12,7 @@ typedef struct shm {
     bool owes_wait;                   /* a refused call was left without waiting for round - 1 */
     uint8_t *is_absent;               /* [size] in the present call */
     const char **sources;             /* [size] room for a list of runs to reduce */
+    char **results;                   /* [size] room for where they go */
     uint64_t *events_out, *events_in; /* [size] done with each rank as sender, as receiver */
     transport_stats stats;
     char address_prefix[64], token[ARENA_TOKEN_BYTES];
@@ -33,6 +34,10 @@ ag_status shm_settle(shm_call *c);
 void shm_publish(shm *s, const transport_call *request);
 /* shm_meet arrives at round s->round and waits for all. The first of a call compares prints. */
 ag_status shm_meet(shm_call *c);
+/* shm_is_crowded tells, once all have arrived, whether the rank shares processors with more ranks than these are, or all ranks
+ * have less processors' time (quota, 0 = no limit). Bound to one processor each, as launchers do, ranks crowd nobody; who takes
+ * them for crowded yields, and gives a neighbour whole time slices. */
+bool shm_is_crowded(const arena_header *h, int rank, int quota);
 /* shm_wait_error sets the record for a wait for rank `peer` of the group that ended early; peer -1: for all at round - 1. */
 ag_status shm_wait_error(const shm_call *c, wait_outcome outcome, int peer);
 /* shm_refusal_error says that a rank of the group refused the call that its note tells of. */
@@ -42,7 +47,7 @@ ag_status shm_collective(shm_call *c); /* shm_collective.c, shm_reduction.c: all
 ag_status shm_reduction(shm_call *c);
 ag_status shm_point_to_point(shm_call *c); /* shm_pair.c */
 ag_status shm_block_reduce(shm_call *c);   /* shm_block.c */
-ag_status shm_block_new(transport *t, size_t part_bytes, int64_t deadline_ns, shared_block *out);
+ag_status shm_block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out);
 void shm_block_free(transport *t, shared_block *block);
 
 /* ranges_overlap says whether two runs share a byte. */

@@ -23,8 +23,8 @@ typedef struct mapping {
     size_t size_bytes;
 } mapping;
 
-/* Every rank reduces its chunk of all parts into the result. Without a copy the call is over then; in place the own part is
- * copied from there, after the last round, so that a failure leaves it as it was. */
+/* Every rank reduces its chunk of all parts into the result, or into that of each rank. Without a copy the call is over then; in
+ * place the own part is copied from there, after the last round, so that a failure leaves it as it was. */
 ag_status shm_block_reduce(shm_call *c) {
     shm *s = c->s;
     const transport_call *request = c->request;
@@ -36,22 +36,22 @@ ag_status shm_block_reduce(shm_call *c) {
     AG_TRY(shm_meet(c));
     int64_t step = ((count + size - 1) / size + PART_STEP - 1) / PART_STEP * PART_STEP;
     int64_t begin = step * rank < count ? step * rank : count, length = step < count - begin ? step : count - begin;
-    int num_sources = 0;
+    int num_sources = 0, num_results = b->is_replicated ? size : 1;
     size_t at = request->block_offset + (size_t)(begin * element);
     for (int i = 0; i < size; i++)
         if (!s->is_absent[i]) s->sources[num_sources++] = shared_block_part(b, i) + at;
+    /* The own result first: what is not written past the caches is there for whoever goes on with it. */
+    for (int i = 0; i < num_results; i++) s->results[i] = shared_block_result(b, (rank + i) % size) + at;
     int divisor = call->op == REDUCE_MEAN ? size : 1;
-    char *result = shared_block_part(b, size);
     bool is_far = count * element >= SHM_FAR_BYTES;
-    if (length > 0 && is_far)
-        shm_reduce_far(call->op, call->dtype, result + at, NULL, s->sources, num_sources, divisor, length, SHM_FAR_DST);
-    else if (length > 0)
-        shm_reduce(call->op, call->dtype, result + at, NULL, s->sources, num_sources, divisor, length);
+    if (length > 0)
+        shm_reduce_to_all(call->op, call->dtype, s->results, num_results, s->sources, num_sources, divisor, length, is_far);
     AG_TRY(shm_meet(c));
-    s->stats.bytes_moved += (size - 1) * length * element;
+    s->stats.bytes_moved += (size - 1 + num_results - 1) * length * element;
     char *own = shared_block_part(b, rank) + request->block_offset;
     if (call->output == own && count > 0)
-        (is_far ? shm_copy_out : shm_copy)(own, result + request->block_offset, (size_t)(count * element));
+        (is_far ? shm_copy_out : shm_copy)(own, shared_block_result(b, rank) + request->block_offset,
+                                           (size_t)(count * element));
     return AG_OK;
 }
 
@@ -150,7 +150,7 @@ static ag_status meet_with_status(shm_call *c, ag_status own, uint64_t address, 
     return AG_OK;
 }
 
-static ag_status build(shm_call *c, size_t size_bytes, int64_t deadline_ns, mapping *m) {
+static ag_status build(shm_call *c, size_t size_bytes, bool is_replicated, int64_t deadline_ns, mapping *m) {
     shm *s = c->s;
     char address[96];
     int fds[2] = {-1, -1};
@@ -158,6 +158,7 @@ static ag_status build(shm_call *c, size_t size_bytes, int64_t deadline_ns, mapp
     /* First the sizes are compared: only then may memory be made and fetched. */
     AG_TRY(shm_settle(c));
     shm_publish(s, c->request);
+    s->arena->header->lines[s->base.rank].notes[s->round % 2].form = is_replicated ? FORM_NEW_RESULTS : FORM_NEW_RESULT;
     AG_TRY(shm_meet(c));
     snprintf(address, sizeof address, "%s-b%" PRIu32, s->address_prefix, s->num_blocks++);
     ag_status status = s->base.rank == 0 ? make_memory(s, address, size_bytes, &local, fds) : AG_OK;
@@ -171,26 +172,29 @@ static ag_status build(shm_call *c, size_t size_bytes, int64_t deadline_ns, mapp
     return status;
 }
 
-ag_status shm_block_new(transport *t, size_t part_bytes, int64_t deadline_ns, shared_block *out) {
+ag_status shm_block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out) {
     shm *s = (shm *)t;
-    size_t parts = (size_t)t->size + 1;
+    shared_block block = {
+        .part_bytes = part_bytes, .rank = t->rank, .size = t->size, .is_shared = true, .is_replicated = is_replicated};
+    size_t parts = (size_t)shared_block_num_parts(&block);
     if (part_bytes > SIZE_MAX / 4 / parts || part_bytes % 4096 != 0)
         return error_set(AG_E_ARGUMENT, "shared memory", "part_bytes", "a multiple of 4096 that fits memory", NULL, "%zu",
                          part_bytes);
     mapping *m = heap_alloc_zero(sizeof *m);
     if (!m) return error_memory("shared memory", sizeof *m);
     m->size_bytes = part_bytes > 0 ? parts * part_bytes : 4096; /* empty tensors have an address, too */
-    /* A print of its own, so that a block of another size, or a collective on another rank, is noticed. */
+    /* The print of a barrier that tells the size; the form of its note says that it is none. */
     transport_call request = {.deadline_ns = deadline_ns};
-    request.print = (call_print){.count = (int64_t)part_bytes, .kind = COLLECTIVE_BARRIER, .dtype = AG_U8, .hash = 1};
+    request.print = (call_print){.count = (int64_t)part_bytes, .kind = COLLECTIVE_BARRIER, .dtype = AG_U8};
     shm_call c = {.s = s, .request = &request, .start_ns = clock_ns(), .is_over = true};
-    ag_status status = build(&c, m->size_bytes, deadline_ns, m);
+    ag_status status = build(&c, m->size_bytes, is_replicated, deadline_ns, m);
     if (status != AG_OK) {
         unmap(s->arena, m);
         return status;
     }
-    *out = (shared_block){
-        .base = m->memory, .part_bytes = part_bytes, .rank = t->rank, .size = t->size, .is_shared = true, .owner = m};
+    block.base = m->memory;
+    block.owner = m;
+    *out = block;
     return AG_OK;
 }
 

@@ -120,3 +120,27 @@ void shm_reduce_far(reduce_op op, ag_dtype dtype, void *dst, void *second, const
     }
     stream_fence();
 }
+
+void shm_reduce_to_all(reduce_op op, ag_dtype dtype, char *const *dsts, int num_dsts, const char *const *sources,
+                       int num_sources, int divisor, int64_t count, bool is_far) {
+    int64_t element = (int64_t)dtype_size(dtype), step = is_far ? FAR_BLOCK / element : BLOCK;
+    char *second = num_dsts > 1 ? dsts[1] : NULL;
+    if (num_dsts <= 2 && is_far) {
+        shm_reduce_far(op, dtype, dsts[0], second, sources, num_sources, divisor, count, SHM_FAR_DST | SHM_FAR_SECOND);
+        return;
+    }
+    if (num_dsts <= 2 || num_sources == 0) {
+        shm_reduce(op, dtype, dsts[0], second, sources, num_sources, divisor, count);
+        for (int i = 2; i < num_dsts; i++) memset(dsts[i], 0, (size_t)(count * element));
+        return;
+    }
+    pass p = {
+        .op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor, .prefetches = is_far};
+    for (int64_t begin = 0; begin < count; begin += step) {
+        int64_t length = count - begin < step ? count - begin : step, offset = begin * element;
+        const char *made = reduce_block(&p, NULL, offset, length);
+        for (int i = 0; i < num_dsts; i++)
+            (is_far ? stream_store : shm_copy)(dsts[i] + offset, made, (size_t)(length * element));
+    }
+    if (is_far) stream_fence();
+}

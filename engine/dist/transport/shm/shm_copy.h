@@ -21,5 +21,8 @@ void shm_reduce(reduce_op op, ag_dtype dtype, void *dst, void *second, const cha
 typedef enum shm_far { SHM_FAR_DST = 1, SHM_FAR_SECOND = 2 } shm_far;
 void shm_reduce_far(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources,
                     int divisor, int64_t count, shm_far far);
+/* shm_reduce_to_all does the same to all of dsts[0 .. num_dsts), num_dsts >= 1; is_far: all of them past the caches. */
+void shm_reduce_to_all(reduce_op op, ag_dtype dtype, char *const *dsts, int num_dsts, const char *const *sources,
+                       int num_sources, int divisor, int64_t count, bool is_far);
 
 #endif

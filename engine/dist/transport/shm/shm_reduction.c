@@ -12,8 +12,9 @@
 #include "dist/transport/shm/shm.h"
 #include "dist/transport/shm/shm_copy.h"
 
-#define SMALL_BYTES ((int64_t)256 << 10) /* of all ranks together */
-#define PART_STEP   64                   /* elements: parts begin on lines of their own */
+/* Of all ranks together. Two ranks, 64 KiB: staged whole 15.6 us, in parts 13.3; 128 KiB: 27 and 21; 32 KiB: both 10. */
+#define SMALL_BYTES ((int64_t)64 << 10)
+#define PART_STEP   64 /* elements: parts begin on lines of their own */
 
 typedef struct reduction {
     shm_call *call;

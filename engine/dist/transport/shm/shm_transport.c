@@ -2,11 +2,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "dist/transport/shm/shm.h"
 #include "platform/clock.h"
 #include "platform/cpu.h"
+
+#define LARGE_BYTES ((int64_t)128 << 10) /* above them, steps take longer than a sleep and its wake */
 
 static const char *op_of(const call_print *print) {
     return print->kind < COLLECTIVE_KIND_COUNT ? collective_kind_name((collective_kind)print->kind) : "shared memory";
@@ -115,16 +118,28 @@ ag_status shm_refusal_error(const shm *s, int rank, const call_note *note) {
     return AG_E_MISMATCH;
 }
 
-/* The same call, but in another form: with counts on one rank, or in a block. */
+static bool is_making(const call_note *note) { return note->form >= FORM_NEW_RESULT; }
+
+/* "rank 0 called all_reduce(sum) of f32[3], rank 1 called …", where one of them makes a block or does it in another form. */
 static ag_status form_error(const shm *s, const call_note *first, int rank, const call_note *note) {
-    static const char *const forms[] = {
-        [FORM_PLAIN] = "plainly", [FORM_COUNTS] = "with counts", [FORM_BLOCK] = "in a shared block"};
-    char text[112];
+    static const char *const forms[] = {[FORM_PLAIN] = " plainly",
+                                        [FORM_COUNTS] = " with counts",
+                                        [FORM_BLOCK] = " in a shared block",
+                                        [FORM_NEW_RESULT] = " with one result",
+                                        [FORM_NEW_RESULTS] = " with a result for each rank"};
+    const call_note *notes[2] = {first, note};
+    char texts[2][112];
     int32_t culprits[2] = {world_rank(s, 0), world_rank(s, rank)};
-    error_set(AG_E_MISMATCH, op_of(&first->print), NULL, NULL, "all ranks of a group must make a call in the same form",
-              "%s: rank %d called it %s, rank %d %s%s", call_print_text(&first->print, text, sizeof text), (int)culprits[0],
-              forms[first->form], (int)culprits[1], forms[note->form],
-              first->form == note->form ? ", in another place of it" : "");
+    for (int i = 0; i < 2; i++)
+        if (is_making(notes[i]))
+            snprintf(texts[i], sizeof texts[i], "shared_tensor of %lld bytes", (long long)notes[i]->print.count);
+        else
+            call_print_text(&notes[i]->print, texts[i], sizeof texts[i]);
+    bool is_elsewhere = first->form == FORM_BLOCK && note->form == FORM_BLOCK;
+    error_set(AG_E_MISMATCH, is_making(first) ? "shared_tensor" : op_of(&first->print), NULL, NULL,
+              "all ranks of a group must make the same calls in the same form", "rank %d called %s%s, rank %d %s%s%s",
+              (int)culprits[0], texts[0], forms[first->form], (int)culprits[1], texts[1], forms[note->form],
+              is_elsewhere ? ", in another place of it" : "");
     error_set_culprits(culprits, 2, first->print.sequence);
     return AG_E_MISMATCH;
 }
@@ -139,9 +154,11 @@ static ag_status compare_prints(shm_call *c) {
     const call_note *first = &lines[0].notes[half];
     for (int rank = 0; rank < s->base.size; rank++) {
         const call_note *note = &lines[rank].notes[half];
-        if (!call_print_agree(&first->print, &note->print))
+        bool agrees = call_print_agree(&first->print, &note->print);
+        if (!agrees && !is_making(first) && !is_making(note))
             return call_print_mismatch((int)world_rank(s, 0), &first->print, (int)world_rank(s, rank), &note->print);
-        if (note->form != first->form || note->block_offset != first->block_offset) return form_error(s, first, rank, note);
+        if (!agrees || note->form != first->form || note->block_offset != first->block_offset)
+            return form_error(s, first, rank, note);
         s->is_absent[rank] = (note->print.flags & CALL_ABSENT) != 0;
     }
     return AG_OK;
@@ -172,9 +189,25 @@ ag_status shm_settle(shm_call *c) {
     return AG_OK;
 }
 
+bool shm_is_crowded(const arena_header *h, int rank, int quota) {
+    const uint64_t *own = h->lines[rank].processors;
+    uint64_t all[CPU_SET_WORDS] = {0};
+    int num_ranks = 0, num_processors = 0;
+    for (int other = 0; other < h->size; other++) {
+        const uint64_t *its = h->lines[other].processors;
+        bool is_beside = false;
+        for (int i = 0; i < CPU_SET_WORDS; i++) is_beside |= (its[i] & own[i]) != 0;
+        for (int i = 0; i < CPU_SET_WORDS && is_beside; i++) all[i] |= its[i];
+        num_ranks += is_beside;
+    }
+    for (int i = 0; i < CPU_SET_WORDS; i++) num_processors += __builtin_popcountll(all[i]);
+    return num_ranks > num_processors || (quota > 0 && h->size > quota);
+}
+
 ag_status shm_meet(shm_call *c) {
     arrive(c->s);
     AG_TRY(wait_for_all(c));
+    if (c->s->round == 1) c->s->waiter.is_crowded = shm_is_crowded(c->s->arena->header, c->s->base.rank, cpu_quota());
     if (c->is_agreed) return AG_OK;
     ag_status status = compare_prints(c);
     c->is_agreed = status == AG_OK;
@@ -191,6 +224,7 @@ static ag_status run(transport *t, const transport_call *request, bool *is_over)
     ag_status status;
     s->stats.num_calls++;
     s->waiter.ignores_interrupt = request->is_background;
+    s->waiter.is_large = request->call.count * (int64_t)dtype_size(request->call.dtype) >= LARGE_BYTES;
     if (collective_is_pair(kind)) {
         status = shm_point_to_point(&c);
         *is_over = status != AG_OK && c.is_over;
@@ -234,6 +268,7 @@ static void free_state(shm *s) {
     arena_release(s->arena);
     heap_free(s->is_absent);
     heap_free(s->sources);
+    heap_free(s->results);
     heap_free(s->events_out);
     heap_free(s->events_in);
     heap_free(s);
@@ -281,9 +316,10 @@ ag_status shm_transport_new(arena *a, int rank, const int32_t *world_ranks, canc
     s->arena = arena_retain(a);
     s->is_absent = heap_alloc_zero(size);
     s->sources = heap_alloc_zero(size * sizeof *s->sources);
+    s->results = heap_alloc_zero(size * sizeof *s->results);
     s->events_out = heap_alloc_zero(size * sizeof *s->events_out);
     s->events_in = heap_alloc_zero(size * sizeof *s->events_in);
-    if (!s->is_absent || !s->sources || !s->events_out || !s->events_in) {
+    if (!s->is_absent || !s->sources || !s->results || !s->events_out || !s->events_in) {
         free_state(s);
         return error_memory("shared memory", size * sizeof *s->events_in);
     }
@@ -296,7 +332,8 @@ ag_status shm_transport_new(arena *a, int rank, const int32_t *world_ranks, canc
                           .cost = {.alpha_s = 2e-6, .beta_s_per_byte = 1.2e-10, .gamma_s_per_byte = 0.8e-10, .congestion = 1}};
     s->waiter.header = a->header;
     s->waiter.cancel = stop;
-    s->waiter.is_crowded = (int)size > cpu_count();
+    s->waiter.is_crowded = (int)size > cpu_count(); /* until the first round tells where the others run */
+    cpu_set_allowed(a->header->lines[rank].processors);
     atomic_init(&s->waiter.at, NULL);
     if (address_prefix) snprintf(s->address_prefix, sizeof s->address_prefix, "%s", address_prefix);
     if (token) memcpy(s->token, token, sizeof s->token);

@@ -416,8 +416,8 @@ done:
 
 /* ---- the table ---- */
 
-static ag_status zmq_block_new(transport *t, size_t part_bytes, int64_t deadline_ns, shared_block *out) {
-    (void)deadline_ns;
+static ag_status zmq_block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out) {
+    (void)deadline_ns, (void)is_replicated; /* they always are */
     *out = (shared_block){.part_bytes = (part_bytes + 4095) / 4096 * 4096, .rank = t->rank, .size = t->size};
     out->base = memory_alloc(2 * out->part_bytes);
     if (!out->base) return error_memory("shared_tensor", 2 * out->part_bytes);
@@ -458,9 +458,11 @@ static void zmq_free(transport *base) {
     heap_free(t);
 }
 
-#define ZMQ_OPS(NAME)                                                                                                        \
-    {.name = NAME, .run = zmq_run, .block_new = zmq_block_new, .block_free = zmq_block_free, .wake = zmq_wake,               \
-     .stats = zmq_stats, .free = zmq_free}
+#define ZMQ_OPS(NAME)                                                                                             \
+    {                                                                                                             \
+        .name = NAME, .run = zmq_run, .block_new = zmq_block_new, .block_free = zmq_block_free, .wake = zmq_wake, \
+        .stats = zmq_stats, .free = zmq_free                                                                      \
+    }
 
 static const transport_ops tcp_ops = ZMQ_OPS("tcp"), ipc_ops = ZMQ_OPS("ipc");
 
