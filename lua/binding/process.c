@@ -27,6 +27,7 @@
 #define MAX_GUARDED  4096
 #define GUARD_FDS    1024 /* what a guard closes of what it inherits; a guard is made before anything else is opened */
 #define STATUS_BYTES 480
+#define MAX_CPUS     (1 << 18) /* more than any kernel numbers */
 
 enum { STDIN_SLOT, STDOUT_SLOT, STDERR_SLOT, STATUS_SLOT, NUM_SLOTS };
 static const char *const slot_names[NUM_SLOTS] = {"stdin", "stdout", "stderr", "status"};
@@ -35,6 +36,19 @@ static int return_errno(lua_State *L, const char *what) {
     lua_pushnil(L);
     lua_pushfstring(L, "%s: %s", what, strerror(errno));
     return 2;
+}
+
+/* The processors that this process may use, to be freed by CPU_FREE; NULL where the system does not tell. */
+static cpu_set_t *allowed_cpus(size_t *num_bytes) {
+    /* The kernel refuses a set smaller than its own: grow until it fits. */
+    for (int num_cpus = CPU_SETSIZE; num_cpus <= MAX_CPUS; num_cpus *= 4) {
+        cpu_set_t *set = CPU_ALLOC((size_t)num_cpus);
+        if (!set) return NULL;
+        *num_bytes = CPU_ALLOC_SIZE((size_t)num_cpus);
+        if (sched_getaffinity(0, *num_bytes, set) == 0) return set;
+        CPU_FREE(set);
+    }
+    return NULL;
 }
 
 static void close_fd(int *fd) {
@@ -51,6 +65,8 @@ typedef struct spawn_request {
     int ours[NUM_SLOTS], theirs[NUM_SLOTS];
     int report[2]; /* of a failed exec: an errno */
     int num_env;
+    const cpu_set_t *cpus; /* NULL: those of this process */
+    size_t cpus_bytes;
     char status[64];
     pid_t parent;
 } spawn_request;
@@ -75,6 +91,7 @@ static void run_child(const spawn_request *r) {
         if (r->theirs[i] >= 0 && dup2(r->theirs[i], i) < 0) goto failed;
     if (r->theirs[STATUS_SLOT] >= 0 && fcntl(r->theirs[STATUS_SLOT], F_SETFD, 0) != 0) goto failed;
     if (r->cwd && chdir(r->cwd) != 0) goto failed;
+    if (r->cpus && sched_setaffinity(0, r->cpus_bytes, r->cpus) != 0) goto failed; /* a system call and no more */
     managed_signals(&set);
     sigaddset(&set, SIGPIPE);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
@@ -137,6 +154,29 @@ static char **string_list(lua_State *L, int index, int extra) {
     return list;
 }
 
+/* The set of the processors listed at `index`, which must stay on the stack. */
+static cpu_set_t *cpu_list(lua_State *L, int index, size_t *num_bytes) {
+    int count = (int)lua_objlen(L, index), most = 0;
+    for (int i = 1; i <= count; i++) {
+        lua_rawgeti(L, index, i);
+        lua_Number cpu = lua_tonumber(L, -1);
+        if (lua_type(L, -1) != LUA_TNUMBER || !(cpu >= 0 && cpu < MAX_CPUS) || cpu != (int)cpu)
+            luaL_error(L, "spawn: item %d of processors is no number of one", i);
+        if (cpu > most) most = (int)cpu;
+        lua_pop(L, 1);
+    }
+    if (count == 0) luaL_error(L, "spawn: processors is empty");
+    *num_bytes = CPU_ALLOC_SIZE((size_t)most + 1);
+    cpu_set_t *set = lua_newuserdata(L, *num_bytes);
+    CPU_ZERO_S(*num_bytes, set);
+    for (int i = 1; i <= count; i++) {
+        lua_rawgeti(L, index, i);
+        CPU_SET_S((size_t)lua_tointeger(L, -1), *num_bytes, set);
+        lua_pop(L, 1);
+    }
+    return set;
+}
+
 /* The file that `name` means, as a shell would find it; pushes it. */
 static char *find_program(lua_State *L, const char *name) {
     const char *path = getenv("PATH");
@@ -195,6 +235,11 @@ static void read_request(lua_State *L, spawn_request *r, const char *how[NUM_SLO
     luaL_checktype(L, -1, LUA_TTABLE);
     r->num_env = (int)lua_objlen(L, -1);
     r->env = string_list(L, lua_gettop(L), 1);
+    lua_getfield(L, 1, "processors");
+    if (!lua_isnil(L, -1)) {
+        luaL_checktype(L, -1, LUA_TTABLE);
+        r->cpus = cpu_list(L, lua_gettop(L), &r->cpus_bytes);
+    }
     r->path = find_program(L, r->argv[0]);
 }
 
@@ -212,9 +257,10 @@ static int open_ends(spawn_request *r, const char *const how[NUM_SLOTS]) {
     return open_pair(r->report, false) ? 0 : errno;
 }
 
-/* process.spawn{argv = {...}, env = {"NAME=value", ...}, cwd =, stdin =, stdout =, stderr =, status =}
+/* process.spawn{argv = {...}, env = {"NAME=value", ...}, cwd =, stdin =, stdout =, stderr =, status =, processors = {...}}
  * -> {pid =, stdin =, ...} or nil, message. A slot is "pipe", "null" or a file; none: inherited. `status` gives the child
- * ARGAND_STATUS_FD. The child leads a process group. */
+ * ARGAND_STATUS_FD. It runs on no other than `processors`, by their numbers, from its exec on. The child leads a
+ * process group. */
 static int process_spawn(lua_State *L) {
     spawn_request r = {.ours = {-1, -1, -1, -1}, .theirs = {-1, -1, -1, -1}, .report = {-1, -1}};
     const char *how[NUM_SLOTS];
@@ -506,10 +552,24 @@ static int process_make_folder(lua_State *L) {
     return 1;
 }
 
+/* process.processors() -> list of the numbers, from 0 and rising, of those that this process may use; empty where the system
+ * does not tell. */
+static int process_processors(lua_State *L) {
+    size_t num_bytes;
+    cpu_set_t *set = allowed_cpus(&num_bytes);
+    lua_newtable(L);
+    for (size_t cpu = 0, found = 0; set && cpu < num_bytes * 8; cpu++) {
+        if (!CPU_ISSET_S(cpu, num_bytes, set)) continue;
+        lua_pushinteger(L, (lua_Integer)cpu);
+        lua_rawseti(L, -2, (int)++found);
+    }
+    if (set) CPU_FREE(set);
+    return 1;
+}
+
 /* process.self() -> {pid =, program =, folder =, host =, processors =} of this process */
 static int process_self(lua_State *L) {
     char text[PATH_MAX];
-    cpu_set_t set;
     lua_createtable(L, 0, 5);
     lua_pushinteger(L, getpid());
     lua_setfield(L, -2, "pid");
@@ -519,8 +579,10 @@ static int process_self(lua_State *L) {
     text[sizeof text - 1] = '\0';
     lua_pushstring(L, gethostname(text, sizeof text - 1) == 0 ? text : "localhost");
     lua_setfield(L, -2, "host");
-    bool is_known = sched_getaffinity(0, sizeof set, &set) == 0;
-    long processors = is_known ? CPU_COUNT(&set) : sysconf(_SC_NPROCESSORS_ONLN);
+    size_t num_bytes;
+    cpu_set_t *set = allowed_cpus(&num_bytes);
+    long processors = set ? CPU_COUNT_S(num_bytes, set) : sysconf(_SC_NPROCESSORS_ONLN);
+    if (set) CPU_FREE(set);
     lua_pushinteger(L, processors > 0 ? processors : 1);
     lua_setfield(L, -2, "processors");
     return 1;
@@ -575,6 +637,7 @@ static const luaL_Reg functions[] = {{"spawn", process_spawn},
                                      {"temporary_folder", process_temporary_folder},
                                      {"write_private", process_write_private},
                                      {"make_folder", process_make_folder},
+                                     {"processors", process_processors},
                                      {"self", process_self},
                                      {"status", process_status},
                                      {NULL, NULL}};

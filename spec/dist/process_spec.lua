@@ -48,6 +48,25 @@ local function spawn_shell(text, more)
   return assert(process.spawn(request))
 end
 
+-- The numbers of a list such as "0-2,5".
+local function numbers_of(text)
+  local list = {}
+  for first, last in text:gmatch "(%d+)%-?(%d*)" do
+    for number = tonumber(first), tonumber(last) or tonumber(first) do list[#list + 1] = number end
+  end
+  return list
+end
+
+describe("this process", function()
+  it("knows the processors that it may use", function()
+    local file = assert(io.open "/proc/self/status")
+    local expected = numbers_of(file:read("*a"):match "Cpus_allowed_list:%s*(%S+)")
+    file:close()
+    assert.same(expected, process.processors())
+    assert.equal(#expected, process.self().processors)
+  end)
+end)
+
 describe("a child", function()
   it("gets arguments, environment, folder and descriptors as told", function()
     local check = cases.begin()
@@ -81,6 +100,19 @@ describe("a child", function()
       assert.equal(-15, wait(child.pid))
       process.close(child.stdout)
     end)
+    local own = process.processors()
+    local last = own[#own]
+    local masks = {
+      {"those of its parent", nil, table.concat(own, ",")}, {"one processor", {last}, tostring(last)},
+      {"a number that a small set cannot hold", {last, 5000}, tostring(last)},
+    }
+    for _, case in ipairs(masks) do
+      check(case[1], function()
+        local child = spawn_shell("grep Cpus_allowed_list /proc/self/status", {processors = case[2]})
+        assert.equal(case[3], table.concat(numbers_of(read_all(child.stdout)), ","))
+        assert.equal(0, wait(child.pid))
+      end)
+    end
     check("signals are not blocked", function()
       local child = spawn_shell("grep SigBlk /proc/self/status")
       assert.equal("SigBlk:\t0000000000000000\n", read_all(child.stdout))
@@ -95,7 +127,7 @@ describe("a child", function()
     local list = {
       {"no such program", {argv = {"no-such-program"}}, "no-such-program: No such file or directory"}, {"no program", {argv = {"/etc/passwd"}}, "Permission denied"},
       {"a folder", {argv = {"/"}}, "Permission denied"}, {"no such folder", {argv = {"/bin/sh"}, cwd = "/no/such"}, "No such file"},
-      {"no such file", {argv = {"/bin/sh"}, stderr = "/no/such/file"}, "No such file"},
+      {"no such processor", {argv = {"/bin/sh"}, processors = {200000}}, "Invalid argument"}, {"no such file", {argv = {"/bin/sh"}, stderr = "/no/such/file"}, "No such file"},
     }
     for _, case in ipairs(list) do
       check(case[1], function()
@@ -122,7 +154,11 @@ describe("a child", function()
     local list = {
       {"no arguments", function() process.spawn {argv = {}, env = {}} end}, {"no environment", function() process.spawn {argv = {"true"}} end},
       {"a number", function() process.spawn {argv = {1}, env = {}} end}, {"all processes", function() process.kill(-1, 0) end},
-      {"its own group", function() process.kill(0, 0) end}, {"the first process", function() process.kill(1, 0) end},
+      {"no processor", function() process.spawn {argv = {"true"}, env = {}, processors = {}} end},
+      {"half a processor", function() process.spawn {argv = {"true"}, env = {}, processors = {0.5}} end},
+      {"one below the first", function() process.spawn {argv = {"true"}, env = {}, processors = {-1}} end},
+      {"one above all", function() process.spawn {argv = {"true"}, env = {}, processors = {2 ^ 32}} end},
+      {"a text", function() process.spawn {argv = {"true"}, env = {}, processors = {"0"}} end}, {"its own group", function() process.kill(0, 0) end}, {"the first process", function() process.kill(1, 0) end},
     }
     for _, case in ipairs(list) do
       check(case[1], function() assert.is_false((pcall(case[2]))) end)

@@ -193,7 +193,7 @@ describe("the exit code", function()
     local list = {
       {{"--hots", "a", ends}, 2, "unknown option --hots; did you mean --hosts?"}, {{"--max-restart=1", ends}, 2, "did you mean --max-restarts?"},
       {{}, 2, "no script was given"}, {{"-n", "0", ends}, 2, "-n: expected a whole number from 1 to 65536, got '0'"}, {{"-n"}, 2, "-n needs a value"},
-      {{"-n", "two", ends}, 2, "got 'two'"}, {{"--secure=1", ends}, 2, "--secure takes no value"}, {{"--transport", "rdma", ends}, 2, "expected auto, shm, ipc or tcp"},
+      {{"-n", "two", ends}, 2, "got 'two'"}, {{"--secure=1", ends}, 2, "--secure takes no value"}, {{"--bind=2", ends}, 2, "--bind takes no value"}, {{"--transport", "rdma", ends}, 2, "expected auto, shm, ipc or tcp"},
       {{"--timeout", "0", ends}, 2, "expected seconds above 0"}, {{"--hosts", "a", "--hostfile", "b", ends}, 2, "exclude each other"},
       {{"-n", "2", "--min-n", "3", ends}, 2, "--min-n 3 is more than -n 2"}, {{"--net-test", ends}, 2, "--net-test runs a script of its own"},
       {{"nosuch.lua"}, 1, "no script: nosuch.lua: No such file"}, {{"."}, 1, "no script: .: Is a directory"},

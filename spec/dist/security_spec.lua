@@ -3,18 +3,22 @@ local core = require "argand.core"
 local cases = require "support.cases"
 local dist = require "argand.dist"
 local job = require "support.job"
+local preload = require "support.preload"
 local tcp_proxy = require "support.tcp_proxy"
 local process = core.process
 
 local worker = arg[0]:match "^(.*)/[^/]*$" .. "/dist_worker.lua"
 local command = process.self().program
 
-local function run_keygen(path)
-  local pipe = io.popen(("'%s' keygen '%s' 2>&1; echo code $?"):format(command, path))
-  local text = pipe:read "*a"
+-- Runs a shell command; its exit code and what it wrote.
+local function run_shell(line)
+  local pipe = io.popen(line .. " 2>&1; echo code $?")
+  local text, code = pipe:read("*a"):match "^(.*)code (%d+)\n$"
   pipe:close()
-  return tonumber(text:match "code (%d+)\n$"), text
+  return tonumber(code), text
 end
+
+local function run_keygen(path) return run_shell(("'%s' keygen '%s'"):format(command, path)) end
 
 local keys_folder = assert(process.temporary_folder())
 
@@ -268,6 +272,71 @@ describe("a key file", function()
         assert(not err.message:find(text:match "secret (%S+)", 1, true), "the secret is in the message")
       end)
     end
+    check.done()
+  end)
+end)
+
+describe("a ZeroMQ library without CURVE", function()
+  local REFUSAL = "this ZeroMQ library has no CURVE security; install a libzmq with libsodium"
+  local script = keys_folder .. "/joins.lua"
+  local words = {"env"} -- that run a command with such a library
+
+  setup(function()
+    for name, value in pairs(preload.variables("no_curve", keys_folder)) do words[#words + 1] = name .. "=" .. value end
+    assert(process.write_private(script, "require('argand.dist').init() print 'joined'"))
+  end)
+
+  local function run_without(line)
+    local prefix = {}
+    for i, word in ipairs(words) do prefix[i] = "'" .. word .. "'" end
+    return run_shell(("%s timeout -k 5 20 '%s' %s"):format(table.concat(prefix, " "), command, line))
+  end
+
+  it("forms jobs that ask for no key", function()
+    if not dist.is_available() then return pending "built without ZeroMQ" end
+    local code, text = run_without(("run -n 2 '%s'"):format(script))
+    assert.equal(0, code, text)
+    assert(text:find "%[0%] joined\n" and text:find "%[1%] joined\n", text)
+    assert(text:find("opens ipc://", 1, true), text) -- it is seen
+  end)
+
+  it("is refused by each rank at once, before any address is opened", function()
+    if not dist.is_available() then return pending "built without ZeroMQ" end
+    local key = good or keys_folder .. "/none"
+    local check = cases.begin()
+    for _, transport in ipairs {"tcp", "ipc", "auto"} do
+      for index = 0, 1 do -- the other two do not come; rank 0 would listen for them, rank 1 dial
+        check(("%s, rank %d"):format(transport, index), function()
+          local ranks = run({}, {"init_timeout=10"}, {only = {index}, transport = transport,
+            each = function() return {wrapper = words, env = {ARGAND_KEY_FILE = key}} end})
+          local rank = ranks[index]
+          local err = rank:first "error"
+          assert(err and err.code == "unsupported", rank:text())
+          assert(err.message:find(REFUSAL, 1, true), err.message)
+          assert(rank.ended - rank.started < 8, "it waited for others")
+          assert(not rank:first "ready" and not rank:text():find("opens ", 1, true), rank:text())
+        end)
+      end
+    end
+    check.done()
+  end)
+
+  it("ends jobs of the launcher that have a key, and makes none", function()
+    if not dist.is_available() then return pending "built without ZeroMQ" end
+    local key = good or keys_folder .. "/none"
+    if not good then assert(process.write_private(key, "public 1\nsecret 2\n")) end
+    local made = keys_folder .. "/made"
+    local check = cases.begin()
+    for _, line in ipairs {("run -n 2 --key '%s' '%s'"):format(key, script), ("run -n 2 --secure '%s'"):format(script),
+                           ("keygen '%s'"):format(made)} do
+      check(line, function()
+        local code, text = run_without(line)
+        assert.equal(1, code, text)
+        assert(text:find(REFUSAL, 1, true), text)
+        assert(not text:find "joined" and not text:find("opens ", 1, true), text)
+      end)
+    end
+    check("no file", function() assert.is_nil(io.open(made)) end)
     check.done()
   end)
 end)

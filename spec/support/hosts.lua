@@ -64,6 +64,12 @@ function Hosts:shape(rate)
   return true
 end
 
+--- Pulls the cable out, or puts it back in.
+function Hosts:plug(is_in)
+  local is_ok, out = self:shell(1, "ip link set cable1 " .. (is_in and "up" or "down"))
+  assert(is_ok, out)
+end
+
 function Hosts:free()
   for _, holder in pairs(self.holders) do process.kill(holder.pid, job.SIGKILL) end
   job.alone(function() job.sleep(0.1) end) -- reaps them

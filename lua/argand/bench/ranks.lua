@@ -52,25 +52,12 @@ function M.command(argv, of)
     ARGAND_THREADS = 1 } }
 end
 
--- The processors that this process may use, by their numbers.
-local function allowed_processors()
-  local file, list = io.open "/proc/self/status", {}
-  local text = file and file:read("*a"):match "Cpus_allowed_list:%s*(%S+)" or "0"
-  if file then file:close() end
-  for first, last in text:gmatch "(%d+)%-?(%d*)" do
-    for cpu = tonumber(first), tonumber(last) or tonumber(first) do list[#list + 1] = cpu end
-  end
-  return list
-end
-
 --- Binds each command to a processor of its own, where there are enough.
----@param commands {argv: string[], env: string[]}[]
+---@param commands {argv: string[], env: string[], processors?: integer[]}[]
 function M.bind(commands)
-  local processors = allowed_processors()
+  local processors = process.processors()
   if #commands > #processors then return end
-  for i, command in ipairs(commands) do
-    command.argv = { "taskset", "-c", tostring(processors[i]), unpack(command.argv) }
-  end
+  for i, command in ipairs(commands) do command.processors = { processors[i] } end
 end
 
 local function reap()
@@ -161,14 +148,14 @@ end
 --- Starts processes that print a line "ready <text>" when they are; nil and the reason when one cannot.
 ---@param name string
 ---@param folder string for what they write to standard error
----@param commands {argv: string[], env: string[]}[]
+---@param commands {argv: string[], env: string[], processors?: integer[]}[]
 ---@return table|nil group, string|nil reason
 function M.open(name, folder, commands)
   local group = setmetatable({ name = name, members = {}, stderr = ("%s/%s.err"):format(folder, name:gsub("%W", "-")) }, Group)
   local reason
   for _, command in ipairs(commands) do
     local member, err = process.spawn { argv = command.argv, env = command.env, stdin = "pipe", stdout = "pipe",
-      stderr = group.stderr }
+      stderr = group.stderr, processors = command.processors }
     if not member then
       reason = err
       break

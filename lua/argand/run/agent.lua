@@ -23,6 +23,7 @@ end
 
 function Agent:started(rank, pid) self:send("started", rank, tostring(pid)) end
 function Agent:output(rank, stream, bytes) self:send(stream, rank, bytes) end
+function Agent:warning(_, text) self:send("warning", "-", text) end
 function Agent:status(rank, kind, text) self:send("status", rank, kind .. " " .. text) end
 function Agent:ended(rank, code, signal)
   self:send("ended", rank, signal and "signal " .. signal or "code " .. code)

@@ -17,12 +17,18 @@ Job.__index = Job
 --- fields: see plan.nodes; and hosts, size, key_file, made_key (the same if it was made for this job).
 function Job.new(fields)
   local self = setmetatable(fields, Job)
-  self.restart = 0
+  self.restart, self.warned = 0, {}
   self.output = Output.new {has_prefix = not self.opts.no_prefix and self.size > 1, log_dir = self.opts.log_dir}
   return self
 end
 
 function Job:say(format, ...) self.output:say("argand run: " .. format:format(...)) end
+
+-- Says once of a host what its ranks should know, however often they are started.
+function Job:warning(host, text)
+  if not self.warned[host] then self:say("%s", text) end
+  self.warned[host] = true
+end
 
 ---- what the ranks tell
 
@@ -194,7 +200,7 @@ function Job:sink()
   return {
     started = function(_, ...) return job:started(...) end, output = function(_, ...) return job:output_of(...) end,
     status = function(_, ...) return job:status(...) end, ended = function(_, ...) return job:ended(...) end,
-    lost = function(_, ...) return job:lost(...) end,
+    lost = function(_, ...) return job:lost(...) end, warning = function(_, ...) return job:warning(...) end,
   }
 end
 

@@ -10,6 +10,7 @@ usage: argand run [options] script.lua [arguments]   start a job of several proc
   --hosts LIST       a:2,b:2 or node[1-4]:8: hosts and their slots; others than this one are reached by ssh
   --hostfile FILE    the same, lines of "host", "host slots=N" or "host:N"; # starts a comment
   --threads T        threads of a rank; without it processors divided by ranks of the host
+  --bind             each rank on processors of its own: an equal share of its host's; without it ranks run on any
   --transport NAME   auto, shm, ipc or tcp
   --port P           where rank 0 listens when there are several hosts; without it 20000 to 29999, from the job's name
   --secure           encrypt and authenticate with a key made for this job; several hosts always do
@@ -56,6 +57,7 @@ local known = {
   ["--hosts"] = text_option "a list of hosts",
   ["--hostfile"] = text_option "a file",
   ["--threads"] = whole(1, 256),
+  ["--bind"] = FLAG,
   ["--transport"] = {value = true, read = function(text)
     if TRANSPORTS[text] then return text end
     return nil, "auto, shm, ipc or tcp"

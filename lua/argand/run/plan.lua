@@ -1,7 +1,7 @@
 --- plan: which ranks run on which hosts, with which variables and commands.
 --
 -- A node is what one host has to do, plain data that can be sent there: {host, is_local, node_rank, argv, folder, ranks =
--- {{rank, variables}}, forward, threads, grace, inherits, key}.
+-- {{rank, variables}}, forward, threads, bind, grace, inherits, key}.
 local core = require "argand.core"
 local environment = require "argand.dist.environment"
 local hostlist = require "argand.dist.hostlist"
@@ -106,6 +106,19 @@ local function forwarded(job)
   return result
 end
 
+-- With --bind a node knows how many ranks divide its host's processors, and how many of them come before its own. Names of this
+-- host are nodes of their own and divide the same processors.
+local function set_shares(nodes)
+  local num_local = 0
+  for _, node in ipairs(nodes) do
+    node.bind = {before = node.is_local and num_local or 0, size = node.num_ranks}
+    if node.is_local then num_local = num_local + node.num_ranks end
+  end
+  for _, node in ipairs(nodes) do
+    if node.is_local then node.bind.size = num_local end
+  end
+end
+
 --- Lays `size` ranks on the hosts, host after host. job: {name, port, own_host, restart, opts, argv, folder, key,
 --- environment}.
 ---@return table[] nodes
@@ -130,17 +143,37 @@ function M.nodes(job, hosts, size)
     end
     node.inherits = size == 1 and node.is_local and not job.opts.log_dir
   end
+  if job.opts.bind then set_shares(nodes) end
   return nodes
 end
 
---- How many threads each rank of a node uses, as variables: processors divided by ranks, unless `given` or --threads say
---- otherwise.
+--- The processors of each rank of a node, one after the other: the first ranks of the host have one more than the others when
+--- they do not come out even. nil without --bind, or when there are fewer processors than ranks.
 ---@param node table
----@param processors integer
+---@param processors integer[] those of the host
+---@return integer[][]|nil
+function M.shares(node, processors)
+  if not node.bind or #processors < node.bind.size then return nil end
+  local least, num_larger = math.floor(#processors / node.bind.size), #processors % node.bind.size
+  local shares = {}
+  for i = 1, #node.ranks do
+    local position, share = node.bind.before + i - 1, {}
+    local first = position * least + math.min(position, num_larger)
+    for k = 1, least + (position < num_larger and 1 or 0) do share[k] = processors[first + k] end
+    shares[i] = share
+  end
+  return shares
+end
+
+--- How many threads a rank of a node uses, as variables: one for each processor of its share, else processors divided by ranks,
+--- unless `given` or --threads say otherwise.
+---@param node table
+---@param share integer[]|nil processors that it is bound to
 ---@param given table<string, string> variables that are set already
 ---@return table<string, string>
-function M.thread_variables(node, processors, given)
-  local threads = tostring(node.threads or math.max(1, math.floor(processors / #node.ranks)))
+function M.thread_variables(node, share, given)
+  local count = share and #share or math.floor(core.process.self().processors / #node.ranks)
+  local threads = tostring(node.threads or math.max(1, count))
   return {
     ARGAND_THREADS = not node.threads and given.ARGAND_THREADS or threads,
     OPENBLAS_NUM_THREADS = given.OPENBLAS_NUM_THREADS or threads, OMP_NUM_THREADS = given.OMP_NUM_THREADS or threads,
@@ -182,7 +215,7 @@ function M.remote_argv(job, node)
 end
 
 -- What --dry-run shows of the environment of a rank. Of another host's threads it is known what --threads says, else nothing.
-local function shown_variables(job, node, rank)
+local function shown_variables(job, node, rank, share)
   local shown = {}
   local function add(new)
     for name, value in pairs(new) do shown[name] = value end
@@ -191,7 +224,7 @@ local function shown_variables(job, node, rank)
   if node.is_local or node.threads then
     local given = {}
     for _, name in ipairs {"ARGAND_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} do given[name] = os.getenv(name) end
-    add(M.thread_variables(node, core.process.self().processors, given))
+    add(M.thread_variables(node, share, given))
   end
   add(rank.variables)
   if job.has_key then shown.ARGAND_KEY_FILE = job.opts.key or "(made at the start)" end
@@ -209,9 +242,12 @@ function M.describe(job, nodes)
     if not node.is_local then
       lines[#lines + 1] = ("# host %s: %s"):format(node.host, M.quote_all(M.remote_argv(job, node)))
     end
-    for _, rank in ipairs(node.ranks) do
-      local command = ("env %s %s"):format(M.quote_all(shown_variables(job, node, rank)), M.quote_all(node.argv))
-      lines[#lines + 1] = ("# rank %d on %s"):format(rank.rank, node.host)
+    local shares = node.is_local and M.shares(node, core.process.processors()) or {}
+    for i, rank in ipairs(node.ranks) do
+      local share = shares[i]
+      local command = ("env %s %s"):format(M.quote_all(shown_variables(job, node, rank, share)), M.quote_all(node.argv))
+      lines[#lines + 1] = ("# rank %d on %s%s"):format(rank.rank, node.host,
+        share and ", processors " .. table.concat(share, ",") or "")
       lines[#lines + 1] = command
     end
   end

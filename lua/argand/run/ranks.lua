@@ -1,7 +1,7 @@
 --- ranks: the ranks of this host: starts them, reads what they write, tells how they end.
 --
 -- A sink hears of them: started(rank, pid), output(rank, "out" | "err", bytes), status(rank, kind, text),
--- ended(rank, exit code or nil, signal or nil).
+-- ended(rank, exit code or nil, signal or nil), warning(host, text).
 local core = require "argand.core"
 local plan = require "argand.run.plan"
 local process = core.process
@@ -25,11 +25,11 @@ local function environment_table()
 end
 
 -- The list of "NAME=value" for a rank of a node: what this process has, then what the job says.
-local function environment(node, rank)
+local function environment(node, rank, share)
   local all = environment_table()
   for _, name in ipairs(FOREIGN) do all[name] = nil end
   for name, value in pairs(node.forward) do all[name] = value end
-  for name, value in pairs(plan.thread_variables(node, process.self().processors, all)) do all[name] = value end
+  for name, value in pairs(plan.thread_variables(node, share, all)) do all[name] = value end
   for name, value in pairs(rank.variables) do all[name] = value end
   local list = {}
   for name, value in pairs(all) do list[#list + 1] = name .. "=" .. value end
@@ -93,10 +93,11 @@ function Ranks:drain_status()
   for _, child in ipairs(self.children) do self:drain(child, "status") end
 end
 
-function Ranks:start_rank(rank)
+-- share: the processors that it is bound to, nil for all.
+function Ranks:start_rank(rank, share)
   local how = not self.node.inherits and "pipe" or nil
-  local child, err = process.spawn {argv = self.node.argv, env = environment(self.node, rank), stdin = "null",
-                                    stdout = how, stderr = how, status = "pipe"}
+  local child, err = process.spawn {argv = self.node.argv, env = environment(self.node, rank, share), stdin = "null",
+                                    stdout = how, stderr = how, status = "pipe", processors = share}
   if not child then return nil, err end
   child.rank, child.is_alive, child.line = rank.rank, true, ""
   self.children[#self.children + 1] = child
@@ -114,8 +115,14 @@ end
 
 --- Starts all; nil and a message when one could not be started: those before it run.
 function Ranks:start()
-  for _, rank in ipairs(self.node.ranks) do
-    local ok, err = self:start_rank(rank)
+  local node, processors = self.node, process.processors()
+  local shares = plan.shares(node, processors)
+  if node.bind and not shares then
+    self.sink:warning(node.host, ("--bind: %d ranks are too many for the %d processor%s of host %s; they are not bound"):format(
+      node.bind.size, #processors, #processors == 1 and "" or "s", node.host))
+  end
+  for i, rank in ipairs(node.ranks) do
+    local ok, err = self:start_rank(rank, shares and shares[i])
     if not ok then return nil, err end
   end
   return true

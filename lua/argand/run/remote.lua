@@ -30,6 +30,7 @@ end
 local function on_frame(self, kind, name, payload)
   local rank, sink = tonumber(name), self.sink
   if kind == "out" or kind == "err" then sink:output(rank, kind, payload)
+  elseif kind == "warning" then sink:warning(self.node.host, payload)
   elseif kind == "status" then sink:status(rank, payload:match "^(%S*) (.*)$")
   elseif kind == "started" then
     sink:started(rank, tonumber(payload))
