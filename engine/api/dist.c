@@ -60,7 +60,9 @@ bool ag_group_is_encrypted(const ag_group *group) {
 }
 bool ag_group_has_ended(const ag_group *group) { return group->is_closed || cancel_is_raised(group->world->cancel); }
 
-void ag_group_note(ag_group *group, const char *text) { world_note_text(group->world, text); }
+void ag_group_note(ag_group *group, const char *text) {
+    if (group->world->session) session_note_text(group->world->session, text);
+}
 
 void ag_group_stats_read(const ag_group *group, ag_group_stats *out) {
     transport_stats stats = {0};

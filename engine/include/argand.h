@@ -453,7 +453,7 @@ typedef struct ag_ddp_options {
     const char *compress;     /* gradients travel as "bf16" or "f16", are summed in f32 and come back in their own dtype */
     const char *start;        /* "broadcast": rank 0's values for all; "verify": they must be equal */
     const char *check_finite; /* "skip": tell by ag_ddp_result; "error": AG_E_VALUE on all ranks; NULL: do not look */
-    bool shared_result;       /* p.grad is memory that all ranks of this host read: nothing is copied, and nobody may write to it */
+    bool shared_result;       /* p.grad is memory that all ranks of a host read: less time and memory; nobody may write to it */
     bool shard;               /* each rank updates the parameters it owns: ag_ddp_place.owner, ag_ddp_share */
     double timeout_s;         /* of a reduction; the group's */
     const char *refusal;      /* this rank cannot register; the others are told why, and the call fails on all */

@@ -5,7 +5,9 @@
  */
 #include "platform/pages.h"
 
+#include <malloc.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -40,4 +42,11 @@ void *pages_map(size_t size_bytes) {
 
 void pages_unmap(void *address, size_t size_bytes) {
     if (address) munmap(address, round_to_page(size_bytes));
+}
+
+void pages_keep_freed(void) {
+#ifdef __GLIBC__
+    if (!getenv("MALLOC_MMAP_THRESHOLD_")) mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that it takes */
+    if (!getenv("MALLOC_TRIM_THRESHOLD_")) mallopt(M_TRIM_THRESHOLD, 128 << 20);
+#endif
 }

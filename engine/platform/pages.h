@@ -9,4 +9,8 @@
 void *pages_map(size_t size_bytes);
 void pages_unmap(void *address, size_t size_bytes);
 
+/* pages_keep_freed has malloc keep freed blocks of up to 32 MiB, 128 MiB of them at most, where glibc would give them back to the
+ * system at once and get fresh pages for the next ones. Who has set its thresholds in the environment knows better. */
+void pages_keep_freed(void);
+
 #endif

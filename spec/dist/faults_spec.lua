@@ -136,8 +136,10 @@ local function wait_for_phase(cell, ranks, opts, result)
   end
   if cell.phase == "hello" then
     job.sleep(0.5) -- rank 1 has said hello long since
-    if not cell.is_late_joiner_last then ranks[2] = job.start_rank(opts, 2) end
-    if not cell.is_late_joiner_last then job.sleep(0.02) end
+    if not cell.is_incomplete then
+      ranks[2] = job.start_rank(opts, 2)
+      job.sleep(0.02)
+    end
   elseif cell.phase == "all_reduce" or cell.phase == "all_gather" then
     job.sleep(0.05 + (cell.number * 37 % 100) / 1000) -- anywhere in a call
   elseif cell.phase == "between" or cell.phase == "close" then
@@ -229,8 +231,10 @@ local function is_mid(phase) return phase == "all_reduce" or phase == "all_gathe
 local function due(cell, is_dead)
   if cell.phase == "before" then
     cell.codes, cell.bound, cell.began_with_job = "timeout", INIT_S + 1, true
+  elseif cell.phase == "hello" and is_dead then
+    cell.bound, cell.is_incomplete = LOCAL_S, true -- rank 2 never comes, and rank 0 does not wait for it
   elseif cell.phase == "hello" then
-    cell.codes, cell.bound = "peer timeout", INIT_S + (is_dead and 1 or EXPIRY_S + GRACE_S)
+    cell.codes, cell.bound = "peer timeout", INIT_S + EXPIRY_S + GRACE_S
   elseif cell.phase == "close" then
     cell.codes, cell.bound = "timeout", is_dead and LOCAL_S or math.max(EXPIRY_S, 3) + GRACE_S
   else
@@ -335,11 +339,11 @@ for _, victim in ipairs {0, 1} do
   add {fault = ("no block, rank %d"):format(victim), phase = "blocks", transport = "shm", victim = victim, strike = limit_files,
        codes = "memory network", culprits = "", bound = 3, spares_victim = true, is_harmless = victim ~= 0}
 end
--- Memory is offered for 10 s to a rank that cannot take it.
+-- Memory is offered until a rank has said that it cannot take it.
 for _, transport in ipairs {"shm", "tcp"} do
   for _, phase in ipairs {"blocks", "split"} do
     add {fault = "no descriptors", phase = phase, transport = transport, strike = limit_descriptors, codes = "memory network state peer",
-         culprits = "", bound = transport == "shm" and 12 or 3, spares_victim = true}
+         culprits = "", bound = 3, spares_victim = true}
   end
   add {fault = "no descriptors", phase = "all_reduce", transport = transport, strike = limit_descriptors, is_harmless = true, seconds = 2}
 end

@@ -103,6 +103,32 @@ describe("another call on one rank", function()
     end)
   end
 
+  -- Rank 2 is not concerned.
+  it("of a message is the other side's error, and the group goes on", function()
+    if not dist.is_available() then return pending "built without ZeroMQ" end
+    local check = cases.begin()
+    for _, transport in ipairs {"shm", "tcp"} do
+      for _, name in ipairs {"refused_send", "refused_receive"} do
+        local ranks, problems
+        job.alone(function() ranks, problems = run_case(transport, {name}) end)
+        check(name .. " over " .. transport, function()
+          assert.equal("", table.concat(problems, "\n"))
+          local told, own = ranks[0]:first "error", ranks[1]:first "error"
+          assert(own and own.code == "device", ranks[1]:text())
+          assert(told and told.code == "mismatch" and told.culprits == "1", ranks[0]:text())
+          assert(told.message:find "rank 1 refused send/receive of f32%[2097152%]: .*device reference", ranks[0]:text())
+          assert(told.at - ranks[0]:first("ready").at < BOUND_S, ranks[0]:text())
+          assert(ranks[2]:first "passed", ranks[2]:text())
+          for i = 0, 2 do
+            local after = ranks[i]:first "after"
+            assert(after and after.value == "6", "the group does not go on: " .. ranks[i]:text())
+          end
+        end)
+      end
+    end
+    check.done()
+  end)
+
   -- Over a network n ranks exchange 2 (n - 1) parts each, 2^20 elements in 3 segments a part; in shared memory they meet once
   -- for what fits into a slot.
   it("costs right calls no message and no round", function()

@@ -46,6 +46,15 @@ local cases = {
   end,
   reference = function() dist.all_reduce(is_odd and ag.ones({6}, {device = "reference"}) or t) end,
   out_shape = function() dist.all_reduce(t, {out = ag.zeros {is_odd and 5 or 6}}) end,
+  -- Beyond what leaves over sockets before the receiver has come.
+  refused_send = function()
+    if rank == 1 then dist.send(ag.ones({2 ^ 21}, {device = "reference"}), 0) end
+    if rank == 0 then dist.receive(1, {like = ag.zeros {2 ^ 21}}) end
+  end,
+  refused_receive = function()
+    if rank == 1 then dist.receive(0, {like = ag.zeros({2 ^ 21}, {device = "reference"})}) end
+    if rank == 0 then dist.send(ag.ones {2 ^ 21}, 1) end
+  end,
   no_op = function() dist.all_reduce(t, {op = is_odd and "median" or "sum"}) end,
   no_root = function() dist.broadcast(t, {root = is_odd and 7 or 0}) end,
 }

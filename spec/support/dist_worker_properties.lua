@@ -273,6 +273,34 @@ for _, count in ipairs {0, 1, 257} do
     end)
   end
 end
+-- In memory that ranks share: into the result, of a part, and in place. A result of one's own may be written to.
+for _, dtype in ipairs {"f32", "bf16", "i64"} do
+  for _, count in ipairs {0, 1, 257, BIG} do
+    for _, shared_result in ipairs {false, true} do
+      local name = ("%s of %d, %s"):format(dtype, count, shared_result and "one result" or "own results")
+      local own, result = dist.shared_tensor(count, {dtype = dtype, shared_result = shared_result})
+      local list, expected = values_of(rank, count), reduced("sum", count)
+      check("shared tensor " .. name, function()
+        own:copy_(tensor_of(list, dtype))
+        dist.all_reduce(own, {out = result})
+        local fault = intact(own, list)
+        if fault then error("the input: " .. fault) end
+        return result, expected
+      end)
+      check("part of a shared tensor " .. name, function()
+        local from, num = math.max(1, math.min(count, 2)), math.max(count - 1, 0)
+        dist.barrier() -- all have looked at the result
+        if not shared_result then result:fill_(-rank) end
+        dist.all_reduce(own:narrow(1, from, num), {out = result:narrow(1, from, num)})
+        local is_first_kept = shared_result or count == 0 or result:narrow(1, 1, 1):item() == -rank
+        assert(is_first_kept, "others wrote beside the part")
+        return result:narrow(1, from, num), slice(expected, from, num)
+      end)
+      check("shared tensor in place " .. name, function() return dist.all_reduce_(own), expected end)
+    end
+  end
+end
+
 check("barrier", function()
   dist.barrier()
   return nil, nil

@@ -5,6 +5,7 @@
 #include "support/group_world.h"
 
 #include <math.h>
+#include <sys/resource.h>
 
 /* ---- works ---- */
 
@@ -181,28 +182,36 @@ static void messages_to_nobody(rank_test *t) {
     all_reduce(t, t->group, 3, "after");
 }
 
-/* One side of a message cannot take part; the other one learns of it where it waits. Rank 1 is the sender, or the receiver. */
+/* One side of a message cannot take part; the other one learns of it where it waits, and both go on. Rank 1 is the sender, or the
+ * receiver. The message is beyond what leaves over sockets before the receiver has come; the second half of the variants makes
+ * it a work. */
 static void messages_refused(rank_test *t) {
-    bool is_sender = (t->rank == 1) == (t->number == 0);
+    enum { LEN = 2 << 20 };
+    bool is_sender = (t->rank == 1) == (t->number % 2 == 0);
     ag_device *reference;
-    ag_tensor *v = NULL;
-    int64_t dims[1] = {1000};
-    ag_collective c = {.kind = is_sender ? "send" : "receive", .root = 1 - t->rank, .timeout_s = 3};
+    ag_tensor *v = NULL, *right = vector(t, 5, t->rank), *got = NULL;
+    ag_work *w = NULL;
+    int64_t dims[1] = {LEN};
+    ag_collective c = {.kind = is_sender ? "send" : "receive", .root = 1 - t->rank, .timeout_s = 10};
     if (!ok(t, ag_device_find("reference", &reference), "reference")) return;
-    ok(t, ag_tensor_empty(AG_F32, 1, dims, t->rank == 1 ? reference : NULL, &v), "empty");
-    c.input = c.like = v;
-    ag_status status = ag_collective_run(t->group, &c, NULL);
-    if (t->rank == 1)
-        failed_with(t, status, AG_E_DEVICE, "reference", -1, "what is refused");
-    else if (t->kind != TCP)
-        failed_with(t, status, AG_E_MISMATCH, "rank 1 refused", 1, "the other side");
-    else if (!is_sender) /* who sends over sockets does not wait for the other side */
-        failed_with(t, status, AG_E_PEER, "reference", 1, "the other side");
-    ag_tensor_release(v);
-    if (t->kind == TCP)
-        await_end(t);
-    else
-        all_reduce(t, t->group, 3, "after");
+    for (int round = 0; round < 2; round++, w = NULL, got = NULL) {
+        ok(t, ag_tensor_empty(AG_F32, 1, dims, t->rank == 1 ? reference : NULL, &v), "empty");
+        c.input = c.like = v;
+        ag_status status = t->number < 2 ? ag_collective_run(t->group, &c, NULL) : ag_collective_start(t->group, &c, &w);
+        if (status == AG_OK && w) status = ag_work_wait(w, 0, NULL);
+        if (t->rank == 1)
+            failed_with(t, status, AG_E_DEVICE, "reference", -1, "what is refused");
+        else
+            failed_with(t, status, AG_E_MISMATCH, "rank 1 refused", 1, "the other side");
+        ag_work_release(w);
+        ag_tensor_release(v);
+        c.input = c.like = right;
+        status = ag_collective_run(t->group, &c, &got);
+        if (ok(t, status, "the next message") && !is_sender) holds(t, got, 5, 1 - t->rank, 1, "the next message");
+        ag_tensor_release(got);
+    }
+    ag_tensor_release(right);
+    all_reduce(t, t->group, 3, "after");
 }
 
 /* The fourth of seven works differs on rank 1. In shared memory all come to the same end and go on; over sockets the first ones
@@ -346,6 +355,29 @@ static void splits_that_differ(rank_test *t) {
     }
     status = ag_group_split(t->group, others, t->rank == 0 ? 1 : 2, &out);
     failed_with(t, status, AG_E_MISMATCH, "the same members", -1, "other ranks");
+    all_reduce(t, t->group, 3, "after");
+}
+
+/* Rank 1 cannot take the new group's memory: all hear of it at once, and the group that is split goes on. */
+static void split_without_descriptors(rank_test *t) {
+    int ranks[MAX_RANKS] = {0, 1, 2, 3};
+    ag_group *out = NULL;
+    struct rlimit limit, before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    limit = before;
+    int first_free = dup(1);
+    close(first_free);
+    limit.rlim_cur = (rlim_t)first_free;
+    all_reduce(t, t->group, 3, "before");
+    double begin = seconds_now();
+    if (t->rank == 1) setrlimit(RLIMIT_NOFILE, &limit);
+    failed_with(t, ag_group_split(t->group, ranks, t->size, &out), AG_E_NETWORK, "shared memory is refused by rank 1", -1,
+                "split");
+    setrlimit(RLIMIT_NOFILE, &before);
+    if (seconds_now() - begin > 3) fail(t, "that took %.1f s", seconds_now() - begin);
+    out = split(t, t->group, 0, t->size);
+    if (out) all_reduce(t, out, 3, "in the group of a second try");
+    ag_group_free(out);
     all_reduce(t, t->group, 3, "after");
 }
 
@@ -696,12 +728,13 @@ static const struct {
     {"refusals", refusals, ON_PROCESSES, 2, 3, 6, {0}},
     {"refusals of threads", refusals, ON_THREADS, 2, 4, 5, {0}},
     {"messages to nobody", messages_to_nobody, ON_ALL, 2, 3, 1, {0}},
-    {"messages refused", messages_refused, ON_ALL, 2, 2, 2, {0}},
+    {"messages refused", messages_refused, ON_ALL, 2, 2, 4, {0}},
     {"a mismatch among works", mismatch_among_works, ON_ALL, 2, 4, 1, {0}},
     {"memory of tensors", memory_of_tensors, ON_THREADS | ON_SHM, 1, 4, 1, {0}},
     {"memory of tensors over sockets", memory_of_tensors, ON_TCP, 1, 3, 1, {0}},
     {"sub-groups", sub_groups, ON_ALL, 2, 4, 1, {0}},
     {"splits that differ", splits_that_differ, ON_ALL, 2, 3, 1, {0}},
+    {"a split without descriptors", split_without_descriptors, ON_SHM, 2, 4, 1, {0}},
     {"free without goodbye", free_without_goodbye, ON_ALL, 2, 3, 3, {0}},
     {"abort from a thread", abort_from_a_thread, ON_ALL, 2, 3, 1, {0}},
     {"alone", alone, ON_ALL, 1, 1, 1, {0}},

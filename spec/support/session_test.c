@@ -6,8 +6,8 @@
 #include <sys/resource.h>
 
 #include "dist/group/session_message.h"
-#include "platform/interrupt.h"
 #include "support/session_board.h"
+#include "support/session_joiners.h"
 #include "support/session_strangers.h"
 
 /* ---- joining ---- */
@@ -172,43 +172,6 @@ static void test_tcp(void) {
     report("a rank with another key does not join");
 }
 
-static void *interrupt_later(void *context) {
-    pause_ms(150);
-    interrupt_raise();
-    return context;
-}
-
-static void join_interrupted(rank_state *r) {
-    pthread_t thread;
-    int64_t begin = clock_ns();
-    pthread_create(&thread, NULL, interrupt_later, NULL);
-    if (join(r) || r->view->status != AG_E_INTERRUPTED) object(r, "%s", r->view->text);
-    if (seconds_since(begin) > 1.5) object(r, "it took %.2f s", seconds_since(begin));
-    interrupt_clear();
-    pthread_join(thread, NULL);
-}
-
-/* Rank 1 gives up once and comes again at once, while rank 2 is still awaited. */
-static void join_twice(rank_state *r) {
-    if (r->rank == 1) join_interrupted(r);
-    if (r->rank == 2) pause_ms(500);
-    if (!join(r))
-        object(r, "%s", r->view->text);
-    else if (!session_leave(r->session, 10))
-        object(r, "leave");
-}
-
-static rank_body zero_only(int rank) { return rank == 0 ? join_interrupted : NULL; }
-
-static void test_interrupt(void) {
-    job j = start(2, zero_only, NULL);
-    finish(&j);
-    report("an interrupt ends the wait for the others");
-    j = start(3, NULL, join_twice);
-    finish(&j);
-    report("a rank gives up joining and tries again");
-}
-
 static void join_beyond_the_limit(rank_state *r) {
     struct rlimit limit;
     getrlimit(RLIMIT_NOFILE, &limit);
@@ -268,7 +231,8 @@ static void tell_progress(rank_state *r) {
     char text[32];
     if (!join(r)) return object(r, "%s", r->view->text);
     snprintf(text, sizeof text, "call of rank %d", r->rank);
-    session_note(r->session, 10 + (uint64_t)r->rank, 9, text);
+    session_note(r->session, 10 + (uint64_t)r->rank, 9, NULL);
+    session_note_text(r->session, text);
     tell(r, 1);
     wait_go(r, 1);
     pause_ms(300); /* three beats */
@@ -378,7 +342,8 @@ static void test_pause(void) {
 
 static void leave_early(rank_state *r) {
     if (!join(r)) return object(r, "%s", r->view->text);
-    session_note(r->session, 12, 12, "barrier");
+    session_note(r->session, 12, 12, NULL);
+    session_note_text(r->session, "barrier");
     tell(r, 1);
     wait_go(r, 1);
     session_leave(r->session, 0.1);
@@ -390,7 +355,8 @@ static void leave_early(rank_state *r) {
 /* Sees the leaver leave, and that nothing is wrong with that. */
 static void stay(rank_state *r) {
     if (!join(r)) return object(r, "%s", r->view->text);
-    session_note(r->session, 12, 12, "barrier");
+    session_note(r->session, 12, 12, NULL);
+    session_note_text(r->session, "barrier");
     tell(r, 1);
     wait_go(r, 1);
     int leaver = r->view->numbers[0];
@@ -409,10 +375,12 @@ static void stay(rank_state *r) {
 /* Enters the call that the leaver never will. */
 static void go_further(rank_state *r) {
     if (!join(r)) return object(r, "%s", r->view->text);
-    session_note(r->session, 12, 12, "barrier");
+    session_note(r->session, 12, 12, NULL);
+    session_note_text(r->session, "barrier");
     tell(r, 1);
     wait_go(r, 1);
-    session_note(r->session, 13, 12, "all_reduce(sum) of f32[10]");
+    session_note(r->session, 13, 12, NULL);
+    session_note_text(r->session, "all_reduce(sum) of f32[10]");
     tell_cancel(r, 5, 2);
 }
 
@@ -622,7 +590,8 @@ static void *live_as_thread(void *context) {
         return NULL;
     }
     for (int round = 0; round < 20; round++) {
-        session_note(r->session, (uint64_t)round + 1, (uint64_t)round, "exchange");
+        session_note(r->session, (uint64_t)round + 1, (uint64_t)round, NULL);
+        session_note_text(r->session, "exchange");
         exchange_round(r, 100, round);
         if (round % 7 == 0 && session_table(r->session, 5, table) != AG_OK) object(r, "%s", error_record()->message);
     }
@@ -741,6 +710,7 @@ int main(int argc, char **argv) {
     RUN("bytes", test_bytes());
     RUN("join", (test_join(2), test_join(8), test_join(32), test_missing(), test_refusals(), test_tcp(), test_interrupt(),
                  test_limit()));
+    RUN("join", (test_lost_while_joining(false), test_lost_while_joining(true), test_successor(), test_giving_up()));
     RUN("exchange", (test_exchange(), test_progress()));
     RUN("death",
         (test_death(1, SIGKILL, "has ended without closing", 0.5), test_death(0, SIGKILL, "has ended without closing", 0.5)));

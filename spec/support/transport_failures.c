@@ -69,8 +69,11 @@ static void end_by_cancel(world *w) {
 }
 
 static void end_by_abort(world *w) {
-    shm_cancel_all(w->members[0], AG_E_PEER, FIRST_WORLD_RANK + 1, "rank 11 has stopped");
-    shm_cancel_all(w->members[0], AG_E_STATE, -1, "too late");
+    shm_cancel_all(w->members[0], &(cancel_cause){.code = AG_E_PEER,
+                                                  .num_culprits = 1,
+                                                  .culprits = {FIRST_WORLD_RANK + 1},
+                                                  .reason = "rank 11 has stopped"});
+    shm_cancel_all(w->members[0], &(cancel_cause){.code = AG_E_STATE, .reason = "too late"});
 }
 
 static void end_by_interrupt(world *w) {
@@ -144,7 +147,7 @@ static void test_input_after_failure(void) {
         _Atomic uint64_t *progress = &w.arena->header->lines[0].arrived.count;
         int64_t limit_ns = soon_ns(30);
         while (atomic_load(progress) < 100 && soon_ns(0) < limit_ns) sched_yield();
-        shm_cancel_all(w.members[0], AG_E_STATE, -1, "enough");
+        shm_cancel_all(w.members[0], &(cancel_cause){.code = AG_E_STATE, .reason = "enough"});
         join_ranks(&ranks);
         for (int rank = 0; rank < size; rank++) {
             bool is_cut = c.outcomes[rank].status == AG_E_STATE;

@@ -227,7 +227,10 @@ static void test_killed(void) {
         expect(atomic_load(progress) >= 50, "the call is under way");
         int status = 0;
         expect(kill(pids[2], SIGKILL) == 0 && waitpid(pids[2], &status, 0) == pids[2] && WIFSIGNALED(status), "killed");
-        shm_cancel_all(w.members[0], AG_E_PEER, FIRST_WORLD_RANK + 2, "rank 12 was killed");
+        shm_cancel_all(w.members[0], &(cancel_cause){.code = AG_E_PEER,
+                                                     .num_culprits = 1,
+                                                     .culprits = {FIRST_WORLD_RANK + 2},
+                                                     .reason = "rank 12 was killed"});
         w.size = 2; /* those that live */
         expect_ends(&w, 0, pids, "a rank that is left");
         world_close(&w);

@@ -88,6 +88,7 @@ static wire_header random_header(uint64_t *random) {
     if (h.kind == WIRE_REFUSAL) {
         h.print.flags = CALL_REFUSED;
         h.payload_bytes = next(random) % (WIRE_MAX_TEXT + 1);
+        if (h.print.kind == COLLECTIVE_SEND) h.step = next(random) & 1 ? WIRE_REFUSES_RECEIVE : 0;
     }
     if (h.kind == WIRE_SEGMENT) {
         h.print.flags = next(random) & 1 ? CALL_ABSENT : 0;

@@ -243,7 +243,7 @@ static void test_eager_sends(void) {
                         .size = 2,
                         .root = 0,
                         .other = 1,
-                        .count = 300};
+                        .count = SEGMENT_BYTES / 4}; /* all three within the window */
     job_options sum = {.kind = COLLECTIVE_ALL_REDUCE, .algorithm = ALGORITHM_DIRECT, .dtype = AG_I32, .size = 2, .count = 5000};
     for (int i = 0; i < 3; i++) script_add(&s, &w, 0, &send, &random);
     script_add(&s, &w, 0, &sum, &random);
@@ -452,6 +452,8 @@ static void test_refusals(void) {
     run_refusal(1, 1);
     report("refused calls");
 }
+
+#include "support/zmq_refused_pairs.h"
 
 /* ---- lost and silent ranks: processes ---- */
 
@@ -773,6 +775,7 @@ int main(int argc, char **argv) {
     test_absent();
     test_mismatches();
     test_refusals();
+    test_refused_pairs();
     test_ends_of_waits();
     test_foreign_messages();
     test_damaged_connections();

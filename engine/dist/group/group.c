@@ -170,11 +170,11 @@ static ag_status execute(ag_group *g, const transport_call *call, bool is_absent
         return cancel_error(w->cancel, name, call->call.sequence);
     }
     if (!g->transport) return run_alone(call, is_absent);
-    bool is_counted = g->id == 0 && !collective_is_pair(call->call.kind);
-    if (is_counted) world_note(w, call->call.sequence, call->call.sequence - 1, &call->print);
+    bool is_counted = w->session && g->id == 0 && !collective_is_pair(call->call.kind);
+    if (is_counted) session_note(w->session, call->call.sequence, call->call.sequence - 1, &call->print);
     bool is_over = false;
     ag_status status = g->transport->ops->run(g->transport, call, &is_over);
-    if (is_counted && !is_over) world_note(w, call->call.sequence, call->call.sequence, NULL);
+    if (is_counted && !is_over) session_note(w->session, call->call.sequence, call->call.sequence, NULL);
     if (status == AG_OK) return AG_OK;
     if (status == AG_E_TIMEOUT) explain_timeout(g);
     if (is_over) {
@@ -251,9 +251,7 @@ void group_tell_refusal(ag_group *g, const group_request *request) {
     const ag_error record = *error_record();
     group_request refused = *request;
     refused.refusal = record.message;
-    /* Over sockets a message that is refused cannot be told of to its other side. */
-    bool is_told = !collective_is_pair(request->call.kind) || (g->transport && world_is_shared_memory(g->transport));
-    if (!is_told || (g->size > 1 && group_run(g, &refused) == AG_E_MEMORY)) group_give_up(g);
+    if (g->size > 1 && group_run(g, &refused) == AG_E_MEMORY) group_give_up(g);
     *error_record() = record;
 }
 

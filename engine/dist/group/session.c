@@ -334,24 +334,37 @@ ag_status session_exchange(session *s, const void *own, size_t size_bytes, void 
     return status;
 }
 
-void session_note(session *s, uint64_t entered, uint64_t finished, const char *text) {
+void session_note(session *s, uint64_t entered, uint64_t finished, const call_print *print) {
     int64_t now_ns = clock_ns();
     lock_acquire(&s->note_lock);
     s->note.entered = entered;
     s->note.finished = finished;
+    s->note.has_print |= print != NULL;
+    if (print) s->note.print = *print;
+    s->note.time_ns = now_ns;
+    lock_release(&s->note_lock);
+}
+
+void session_note_text(session *s, const char *text) {
+    int64_t now_ns = clock_ns();
+    lock_acquire(&s->note_lock);
     size_t len = text ? strnlen(text, sizeof s->note.text - 1) : 0;
     if (len > 0) memcpy(s->note.text, text, len);
     s->note.text[len] = '\0';
-    s->note_ns = now_ns;
+    s->note.time_ns = now_ns;
     lock_release(&s->note_lock);
 }
 
 void session_progress_of_note(session *s, message_progress *out) {
     int64_t now_ns = clock_ns();
+    char call[112] = "";
     lock_acquire(&s->note_lock);
-    *out = s->note;
-    out->since_s = s->note_ns == 0 ? 0 : (double)(now_ns - s->note_ns) * 1e-9;
+    progress_note note = s->note;
     lock_release(&s->note_lock);
+    *out = (message_progress){.entered = note.entered, .finished = note.finished};
+    out->since_s = note.time_ns == 0 ? 0 : (double)(now_ns - note.time_ns) * 1e-9;
+    if (note.has_print) call_print_text(&note.print, call, sizeof call);
+    snprintf(out->text, sizeof out->text, "%.53s%s%s", call, call[0] && note.text[0] ? ", " : "", note.text);
 }
 
 static void fill_own_row(session *s, session_progress *table) {

@@ -5,7 +5,8 @@
  *
  * Joining: each rank says HELLO (job, epoch, rank, size, pid, host, host token, endpoints) until it is answered; when all have,
  * the coordinator sends the member table. A second HELLO for a rank from another process is refused; so is another job, size or
- * version, each with its reason. When time is over the error names the ranks that have not come.
+ * version, each with its reason. When time is over the error names the ranks that have not come. When a rank that has come is lost
+ * before all have, that is the error, at once: on this host by its pidfd, else by its connection.
  *
  * Living: every heartbeat_s a rank sends BEAT with its progress (last call entered and finished, its text); the coordinator
  * answers. Without a beat for expiry_s the coordinator declares the rank unresponsive; without an answer for that time a rank
@@ -18,6 +19,7 @@
 #ifndef ARGAND_DIST_GROUP_SESSION_H
 #define ARGAND_DIST_GROUP_SESSION_H
 
+#include "dist/transport/call_print.h"
 #include "dist/transport/cancel.h"
 #include "dist/transport/zmq/socket.h"
 
@@ -29,7 +31,7 @@ typedef struct session_setup {
     int coordinator_fd;      /* > 0: a listening TCP socket that rank 0 takes over; else it binds */
     const char *job;         /* up to 63 bytes, the same on all ranks, different for each job */
     uint32_t epoch;
-    const char *data_endpoint;    /* where this rank's hub listens; "" = none */
+    const char *data_endpoint; /* where this rank's hub listens; "" = none */
     /* Where this rank would listen as coordinator of a later epoch; "" = none. One that ends in ":*" is bound at once, and the
      * others are told the real one. */
     const char *control_address;
@@ -41,10 +43,10 @@ typedef struct session_setup {
 
 typedef struct session_member {
     int64_t pid;
-    char host[64];        /* name, for people */
-    char token[80];       /* the same for ranks that can share memory: boot id and namespaces */
+    char host[64];                                 /* name, for people */
+    char token[80];                                /* the same for ranks that can share memory: boot id and namespaces */
     char data_endpoint[128], control_address[128]; /* longer ones are AG_E_VALUE */
-    bool is_same_host;    /* token equals ours */
+    bool is_same_host;                             /* token equals ours */
 } session_member;
 
 typedef struct session_progress {
@@ -52,7 +54,7 @@ typedef struct session_progress {
     double since_s;             /* how long ago the last change was */
     double beat_age_s;          /* how long ago the rank was last heard of */
     bool has_left;
-    char text[96];              /* the last call, "all_reduce(sum) of f32[10]", or what the script set with step */
+    char text[96]; /* the last call, "all_reduce(sum) of f32[10]", or what the script set with step */
 } session_progress;
 
 /* session_open joins and starts the service thread. Blocks up to init_timeout_s; the first rank whose time is over ends it for
@@ -70,8 +72,10 @@ ag_status session_exchange(session *s, const void *own, size_t size_bytes, void 
 int64_t session_num_rejected(const session *s);
 uint64_t session_job_number(const char *job);
 
-/* session_note stores what the next beat tells; cheap, any thread. */
-void session_note(session *s, uint64_t entered, uint64_t finished, const char *text);
+/* session_note stores what the next beat tells: the number of the last call that this rank has entered, what it was (NULL = the one
+ * before), and of the last one that it has finished. session_note_text: what the user says of it. Cheap, any thread. */
+void session_note(session *s, uint64_t entered, uint64_t finished, const call_print *print);
+void session_note_text(session *s, const char *text);
 /* session_table asks the coordinator for every rank's progress: table [size]. Waits at most wait_s; AG_E_TIMEOUT without an
  * answer (then table holds what this rank knows: itself and who has left; beat_age_s is -1 for the others). */
 ag_status session_table(session *s, double wait_s, session_progress *table);
@@ -96,8 +100,8 @@ void session_free(session *s);
  * table: fewer than min_size ranks is AG_E_PEER on all of them. min_size above half of the old size rules out that two groups
  * go on, when a candidate was silent and comes back. *new_rank, *new_size: ranks keep their order. setup: rank, size, job,
  * coordinator are those of `old`. `sockets` may be another context than that of `old`. */
-ag_status session_regroup_open(socket_context *sockets, session *old, const session_setup *setup, int min_size,
-                               double grace_s, cancel *cancel, session **out, int *new_rank, int *new_size,
+ag_status session_regroup_open(socket_context *sockets, session *old, const session_setup *setup, int min_size, double grace_s,
+                               cancel *cancel, session **out, int *new_rank, int *new_size,
                                int32_t *old_ranks /* [old size]: of each new rank */);
 
 #endif

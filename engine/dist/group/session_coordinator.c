@@ -378,6 +378,8 @@ static void take_member_message(coordinator *c, int rank, const message_header *
 
 static void withdraw(coordinator *c, int rank) {
     if (!c->members[rank].is_joined) return;
+    watch_drop(&c->session->watch, rank); /* it may end now */
+    c->session->link.gone_ns[rank] = 0;
     c->members[rank].is_joined = false;
     c->num_joined--;
 }

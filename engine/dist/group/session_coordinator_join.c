@@ -12,6 +12,7 @@
 #define REGROUP_FRESH_NS   (10 * REGROUP_HELLO_NS)
 #define REGROUP_SPACING_NS (20 * MILLISECOND_NS)
 #define REST_MS            200
+#define LAST_WORDS_NS      (200 * MILLISECOND_NS) /* of who has ended: its goodbye or its successor's HELLO may be underway */
 
 /* ---- making it ---- */
 
@@ -178,12 +179,25 @@ static void send_table(coordinator *c, int rank) {
     coordinator_send_shared(c, rank, MESSAGE_TABLE, (uint64_t)c->own, c->table);
 }
 
+/* Its predecessor's end, if there was one, does not count any more. In a regroup ranks get new numbers, and the dead are passed
+ * over. */
+static void watch_member(coordinator *c, int rank) {
+    session *s = c->session;
+    const message_member *who = &c->members[rank].who;
+    watch_drop(&s->watch, rank);
+    s->link.gone_ns[rank] = 0;
+    bool is_here = strcmp(who->shown.token, s->own.shown.token) == 0 && who->shown.pid != s->own.shown.pid;
+    if (c->join.is_regroup || !is_here) return;
+    if (watch_add(&s->watch, rank, who->shown.pid, who->start_time) == WATCH_GONE) s->link.gone_ns[rank] = s->link.now_ns;
+}
+
 static void admit(coordinator *c, coordinator_member *m, const message_header *header, const message_hello *hello) {
     int64_t now_ns = c->session->link.now_ns;
     if (!m->is_joined) c->num_joined++;
     *m = (coordinator_member){.who = hello->member, .nonce = header->nonce, .is_joined = true};
     m->who.old_rank = header->rank;
     m->admitted_listened_ns = c->session->link.listened_ns;
+    watch_member(c, header->rank);
     c->last_join_ns = now_ns;
     int64_t deadline_ns = now_ns + (int64_t)((hello->left_s < 1e8 ? hello->left_s : 1e8) * 1e9);
     if (!c->join.is_regroup && deadline_ns < c->deadline_ns) {
@@ -211,6 +225,7 @@ void coordinator_take_hello(coordinator *c, const socket_route *route, const mes
     coordinator_member *m = find_slot(c, header->rank);
     if (!m->is_joined || m->nonce != header->nonce) admit(c, m, header, &hello);
     m->route = *route;
+    m->has_no_route = false;
     m->heard_listened_ns = s->link.listened_ns;
     m->heard_ns = s->link.now_ns;
     int rank = (int)(m - c->members);
@@ -308,10 +323,52 @@ static void tick_regroup(coordinator *c) {
     coordinator_fail(c, &report);
 }
 
+/* A process of another host that has ended leaves a closed connection; one that lives dials again. */
+static bool has_hung_up(coordinator *c, int rank) {
+    session *s = c->session;
+    coordinator_member *m = &c->members[rank];
+    int64_t silence_ns = s->link.listened_ns - m->heard_listened_ns;
+    if (!m->is_joined || rank == c->own || s->watch.pidfds[rank] >= 0 || silence_ns < 2 * JOIN_HELLO_NS) return false;
+    if (s->link.now_ns >= m->next_probe_ns) {
+        m->next_probe_ns = s->link.now_ns + REPEAT_NS;
+        m->has_no_route = coordinator_send_to(c, rank, MESSAGE_WAIT, 0, 0, NULL, 0) == AG_E_PEER;
+    }
+    session_wake_by(s, m->next_probe_ns);
+    return m->has_no_route && silence_ns > LOST_NS;
+}
+
+/* The first rank that has said HELLO and is lost before the table is closed, -1 = none. */
+static int find_loss(coordinator *c, bool *has_ended) {
+    session_link *l = &c->session->link;
+    for (int i = 0; i < c->capacity; i++) {
+        *has_ended = l->gone_ns[i] != 0;
+        if (*has_ended) session_wake_by(c->session, l->gone_ns[i] + LAST_WORDS_NS);
+        if (*has_ended ? l->now_ns >= l->gone_ns[i] + LAST_WORDS_NS : has_hung_up(c, i)) return i;
+    }
+    return -1;
+}
+
+/* Nobody waits for its time to be over when one is known not to come. */
+static void fail_without(coordinator *c, int rank, bool has_ended) {
+    coordinator_member *m = &c->members[rank];
+    message_report report =
+        session_report(AG_E_PEER, rank, NULL, "rank %d (host %s, pid %lld) has %s while the others were joining", rank,
+                       m->who.shown.host, (long long)m->who.shown.pid, has_ended ? "ended" : "closed its connection");
+    if (m->is_joined) c->num_joined--;
+    m->is_joined = false; /* it is told nothing */
+    coordinator_fail(c, &report);
+}
+
 void coordinator_tick_joining(coordinator *c) {
     if (c->has_failed) return;
     if (c->join.is_regroup) {
         tick_regroup(c);
+        return;
+    }
+    bool has_ended;
+    int lost = find_loss(c, &has_ended);
+    if (lost >= 0) {
+        fail_without(c, lost, has_ended);
         return;
     }
     session_wake_by(c->session, c->deadline_ns);

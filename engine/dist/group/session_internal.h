@@ -114,6 +114,15 @@ typedef struct session_link {
     char refusal[150]; /* by the socket, while joining, for people */
 } session_link;
 
+/* What the next beat tells; it is put into words then. */
+typedef struct progress_note {
+    uint64_t entered, finished;
+    call_print print;
+    bool has_print;
+    char text[41];   /* the user's */
+    int64_t time_ns; /* when it was last changed; 0 = never */
+} progress_note;
+
 struct session {
     socket_context *sockets;
     cancel *cancel;
@@ -140,8 +149,7 @@ struct session {
     _Atomic int64_t num_rejected;
 
     spin_lock note_lock;
-    message_progress note; /* since_s unused */
-    int64_t note_ns;
+    progress_note note;
 
     pthread_mutex_t mutex;
     pthread_cond_t changed;

@@ -119,7 +119,9 @@ static void watch_others(session *s) {
         if (rank == s->rank || (rank == s->coordinator_rank && i > 0) || !m->shown.is_same_host ||
             m->shown.pid == s->own.shown.pid)
             continue;
-        watch_outcome outcome = watch_add(&s->watch, rank, m->shown.pid, m->start_time);
+        /* The coordinator watches since they said HELLO. */
+        bool is_watched = s->watch.pidfds[rank] >= 0;
+        watch_outcome outcome = is_watched ? WATCH_ON : watch_add(&s->watch, rank, m->shown.pid, m->start_time);
         if (outcome == WATCH_IMPOSSIBLE) return; /* no descriptors, or an old system: beats must do */
         if (outcome == WATCH_GONE) l->gone_ns[rank] = l->now_ns;
         num_watched++;

@@ -140,6 +140,13 @@ watch_outcome watch_add(watch *w, int rank, int64_t pid, uint64_t start_time) {
     return WATCH_ON;
 }
 
+void watch_drop(watch *w, int rank) {
+    if (w->pidfds[rank] < 0) return;
+    epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, w->pidfds[rank], NULL); /* closing alone would not, with a copy in a forked child */
+    close(w->pidfds[rank]);
+    w->pidfds[rank] = -1;
+}
+
 int watch_next(watch *w) {
     struct epoll_event event;
     int count;
@@ -147,8 +154,6 @@ int watch_next(watch *w) {
     while (count < 0 && errno == EINTR);
     if (count < 1) return -1;
     int rank = (int)event.data.u32;
-    epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, w->pidfds[rank], NULL); /* closing alone would not, with a copy in a forked child */
-    close(w->pidfds[rank]);
-    w->pidfds[rank] = -1;
+    watch_drop(w, rank);
     return rank;
 }

@@ -26,6 +26,7 @@ typedef enum watch_outcome { WATCH_ON, WATCH_GONE, WATCH_IMPOSSIBLE } watch_outc
 bool watch_init(watch *w, int size); /* false: no memory or no descriptor */
 void watch_deinit(watch *w);         /* also of a zeroed one, or one that failed */
 watch_outcome watch_add(watch *w, int rank, int64_t pid, uint64_t start_time);
-int watch_next(watch *w); /* a rank whose process has ended, each once; -1 = none at present */
+void watch_drop(watch *w, int rank); /* its end is not told any more; a rank that is not watched is accepted */
+int watch_next(watch *w);            /* a rank whose process has ended, each once; -1 = none at present */
 
 #endif

@@ -1,6 +1,10 @@
 /* transport_pick.c: how the members of a group agree on what carries their data. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "core/error.h"
@@ -9,7 +13,7 @@
 #include "dist/transport/hierarchy.h"
 #include "platform/clock.h"
 
-/* Handing memory out on one host takes milliseconds; a member that cannot take it should not cost the whole time of joining. */
+/* Handing memory out on one host takes milliseconds: a member waits no longer for a maker that is stopped. */
 #define SHARE_NS 10000000000
 
 /* What members tell each other in an exchange. */
@@ -57,23 +61,67 @@ typedef struct pick {
     arena *arena; /* held, NULL when alone on this host */
 } pick;
 
-static void offer_arena(pick *p, notice *own, int *listening) {
+/* The maker hands its arena out on a thread, so that the exchange tells it at once of a member that cannot take it, or of the
+ * world's end; then it ends the thread. */
+typedef struct server {
+    const pick *p;
+    int listening, stopper; /* one socket: the thread closes the former, and its number may be another file's then */
+    bool is_running;
+    pthread_t thread;
+} server;
+
+/* How it ends is told by those who have got the arena, or not. */
+static void *serve(void *context) {
+    const server *s = context;
+    (void)arena_serve(s->p->arena, s->listening, s->p->g->world->token, s->p->deadline_ns);
+    return NULL;
+}
+
+/* Signals are for the caller's threads. */
+static ag_status start_serving(const pick *p, server *s) {
+    AG_TRY(arena_listen(p->address, &s->listening));
+    s->p = p;
+    s->stopper = fcntl(s->listening, F_DUPFD_CLOEXEC, 0);
+    /* For stop_serving: of a shutdown, an accept that may not wait says that nobody has called yet. */
+    int fault = s->stopper < 0 || fcntl(s->listening, F_SETFL, 0) != 0 ? errno : 0;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    if (fault == 0) fault = pthread_create(&s->thread, NULL, serve, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    s->is_running = fault == 0;
+    if (s->is_running) return AG_OK;
+    if (s->stopper >= 0) close(s->stopper);
+    close(s->listening);
+    return error_set(AG_E_STATE, "group", NULL, NULL, NULL, "memory cannot be handed out: %s", strerror(fault));
+}
+
+/* A socket that is shut down wakes who polls it or waits in accept, and accept fails with EINVAL. Those who have called already are
+ * served first. */
+static void stop_serving(server *s) {
+    if (!s->is_running) return;
+    shutdown(s->stopper, SHUT_RDWR);
+    pthread_join(s->thread, NULL);
+    close(s->stopper);
+}
+
+static void offer_arena(pick *p, notice *own, server *s) {
     world *w = p->g->world;
-    if (arena_new(p->map->num_local, w->is_threads, 0, &p->arena) != AG_OK) {
+    if (arena_new(p->map->num_local, w->is_threads, 0, &p->arena) != AG_OK)
         note_failure(own);
-    } else if (w->is_threads) {
+    else if (w->is_threads)
         own->pointer = (uint64_t)(uintptr_t)p->arena;
-    } else if (arena_listen(p->address, listening) != AG_OK) {
+    else if (start_serving(p, s) != AG_OK)
         note_failure(own);
-    }
 }
 
 static void take_arena(pick *p, notice *own) {
     world *w = p->g->world;
     const notice *maker = &p->all[p->positions[p->maker]];
+    int64_t most_ns = clock_ns() + SHARE_NS, deadline_ns = p->deadline_ns < most_ns ? p->deadline_ns : most_ns;
     if (w->is_threads)
         p->arena = arena_retain((arena *)(uintptr_t)maker->pointer);
-    else if (arena_connect(p->address, w->token, p->map->num_local, p->deadline_ns, &p->arena) != AG_OK)
+    else if (arena_connect(p->address, w->token, p->map->num_local, deadline_ns, &p->arena) != AG_OK)
         note_failure(own);
 }
 
@@ -81,21 +129,17 @@ static void take_arena(pick *p, notice *own) {
 static ag_status share_memory(pick *p, int *refuser, char *reason, size_t len) {
     ag_group *g = p->g;
     bool has_arena = p->map->num_local > 1, is_maker = has_arena && g->rank == p->maker;
-    int listening = -1;
+    server s = {.is_running = false};
     notice own = {.can = 1};
-    if (is_maker) offer_arena(p, &own, &listening);
+    if (is_maker) offer_arena(p, &own, &s);
     ag_status status = p->exchange(p->context, &own, p->all);
     bool is_offered = status == AG_OK && first_refusal(g, p->all, p->positions) < 0;
     notice taken = {.can = is_offered};
     if (is_offered && has_arena && !is_maker) take_arena(p, &taken);
-    if (is_offered && is_maker && !g->world->is_threads) {
-        if (arena_serve(p->arena, listening, g->world->token, p->deadline_ns) != AG_OK) note_failure(&taken);
-        listening = -1;
-    }
-    if (listening >= 0) close(listening);
     int blamed = status == AG_OK ? first_refusal(g, p->all, p->positions) : -1;
     if (blamed >= 0) snprintf(reason, len, "%s", p->all[p->positions[blamed]].reason);
     if (status == AG_OK) status = p->exchange(p->context, &taken, p->all);
+    stop_serving(&s);
     if (status == AG_OK && blamed < 0) {
         blamed = first_refusal(g, p->all, p->positions);
         if (blamed >= 0) snprintf(reason, len, "%s", p->all[p->positions[blamed]].reason);
@@ -154,11 +198,7 @@ ag_status transport_pick(ag_group *g, exchange_fn exchange, void *context, int e
                          int64_t deadline_ns) {
     world *w = g->world;
     if (g->size == 1) return transport_pick_observe(exchange, context, exchange_size);
-    pick p = {.g = g,
-              .exchange = exchange,
-              .context = context,
-              .positions = positions,
-              .deadline_ns = deadline_ns < clock_ns() + SHARE_NS ? deadline_ns : clock_ns() + SHARE_NS};
+    pick p = {.g = g, .exchange = exchange, .context = context, .positions = positions, .deadline_ns = deadline_ns};
     size_t all_bytes = (size_t)exchange_size * sizeof *p.all;
     p.all = heap_alloc(all_bytes);
     if (!p.all) return error_memory("group", all_bytes);

@@ -36,10 +36,8 @@ typedef struct world {
     socket_context *sockets;
     session *session;
     zmq_hub *hub;
-    pthread_mutex_t mutex; /* guards groups, their blocks, and what is told of the progress */
+    pthread_mutex_t mutex; /* guards groups and their blocks */
     struct ag_group *groups;
-    char note[96], call[112]; /* the user's; the last call that was entered */
-    uint64_t entered, finished;
 } world;
 
 /* A block that tensors of the user lie in. */
@@ -82,10 +80,6 @@ void world_end(world *w);
 void world_add(world *w, ag_group *g);
 void world_remove(world *w, ag_group *g);
 void world_wake(void *w);
-bool world_is_shared_memory(const transport *t);
-/* world_note tells the others how far this rank is; print NULL = unchanged. world_note_text: what the user says of it. */
-void world_note(world *w, uint64_t entered, uint64_t finished, const call_print *print);
-void world_note_text(world *w, const char *text);
 
 /* group_make makes a group without a transport; world_ranks are copied. */
 ag_status group_make(world *w, const int32_t *world_ranks, int size, int rank, uint32_t id, ag_group **out);

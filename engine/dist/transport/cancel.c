@@ -52,10 +52,14 @@ void cancel_read(cancel *c, cancel_cause *out) {
     lock_release(&c->lock);
 }
 
+ag_status cancel_cause_error(const cancel_cause *cause, const char *op, uint64_t sequence) {
+    error_set(cause->code, op, NULL, NULL, cause->hint, "%s", cause->reason);
+    error_set_culprits(cause->culprits, cause->num_culprits, sequence);
+    return cause->code;
+}
+
 ag_status cancel_error(cancel *c, const char *op, uint64_t sequence) {
     cancel_cause cause;
     cancel_read(c, &cause);
-    error_set(cause.code, op, NULL, NULL, cause.hint, "%s", cause.reason);
-    error_set_culprits(cause.culprits, cause.num_culprits, sequence);
-    return cause.code;
+    return cancel_cause_error(&cause, op, sequence);
 }

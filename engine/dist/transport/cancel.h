@@ -43,8 +43,10 @@ bool cancel_raise_all(cancel *c, ag_status code, const int32_t *culprits, int nu
 /* cancel_add_culprit names one more rank, before or after the raising. */
 void cancel_add_culprit(cancel *c, int culprit);
 void cancel_read(cancel *c, cancel_cause *out);
-/* cancel_error sets this thread's error record from a raised cancel, with the sequence of the call that was cut off (0 = none),
- * and returns the code. */
+/* cancel_cause_error sets this thread's error record from a cause, with the sequence of the call that was cut off (0 = none), and
+ * returns the code. */
+ag_status cancel_cause_error(const cancel_cause *cause, const char *op, uint64_t sequence);
+/* cancel_error does it from a raised cancel. */
 ag_status cancel_error(cancel *c, const char *op, uint64_t sequence);
 
 #endif

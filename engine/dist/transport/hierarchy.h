@@ -15,10 +15,10 @@
  * widened to f32 before the first step and rounded after the last one. A rank that is absent adds nothing; when all are, the
  * result is the neutral element. The leaders of hosts compute, the others copy: all ranks hold the same bits.
  *
- * Failures. Whatever fails on one part ends the group: *is_over is true, also for calls that differ. Who is in a part that the
- * failure did not reach learns of it by the cancel. So that the rank nearest to the cause speaks first, later steps wait a
- * little longer: leaders 0.25 s more than the call says. What comes after a local step counts its time from there, since all on
- * the host have come by then. A call can take twice its timeout until it fails.
+ * Failures. Whatever fails on one part ends the group: *is_over is true, also for calls that differ, but not for a refused half of
+ * a pair. Who is in a part that the failure did not reach learns of it by the cancel. So that the rank nearest to the cause speaks
+ * first, later steps wait a little longer: leaders 0.25 s more than the call says. What comes after a local step counts its time
+ * from there, since all on the host have come by then. A call can take twice its timeout until it fails.
  *
  * Numbers. All parts use the numbers of the group's calls; each of them sees a rising sequence with gaps.
  */

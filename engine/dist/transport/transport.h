@@ -8,7 +8,7 @@
  *   AG_OK
  *   AG_E_MISMATCH  another rank made a different call, or one refused (call_print flag CALL_REFUSED): no output was written. The
  *                  same error on all ranks. `*is_over` stays false when all ranks have come to the same end and the group
- *                  can go on with the next call (shared memory); true when the group must end (edges).
+ *                  can go on with the next call (shared memory; a refused half of a pair); true when it must end.
  *   AG_E_TIMEOUT   the deadline passed; the record's culprits are the ranks that were waited for. *is_over = true
  *   AG_E_PEER …    the cancel was raised: cancel_error. *is_over = true
  *   AG_E_INTERRUPTED  Ctrl-C: interrupt_pending() was seen while waiting. *is_over = true
@@ -76,7 +76,7 @@ typedef struct transport_ops {
     /* All ranks call the two together. block_new waits for all, until the deadline. */
     ag_status (*block_new)(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out);
     void (*block_free)(transport *t, shared_block *block); /* no waiting; the memory goes when the last rank has freed it */
-    void (*wake)(transport *t);                            /* waits look at the cancel now */
+    void (*wake)(transport *t); /* waits look at the cancel now, those of other processes, too, where memory is shared */
     void (*stats)(const transport *t, transport_stats *out);
     void (*free)(transport *t); /* never blocks for long (<= 1 s); NULL is not accepted */
 } transport_ops;

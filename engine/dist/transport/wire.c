@@ -111,7 +111,8 @@ static bool has_sense(const wire_header *h) {
     if ((h->flags & WIRE_NO_CRC) != 0 && h->payload_crc != 0) return false;
     if (!is_segment) {
         bool may_have_text = is_refusal && h->payload_bytes <= WIRE_MAX_TEXT;
-        uint32_t most = h->kind == WIRE_HELLO ? 1 : 0;
+        bool may_be_receive = is_refusal && h->print.kind == COLLECTIVE_SEND;
+        uint32_t most = h->kind == WIRE_HELLO || may_be_receive ? 1 : 0;
         if (h->step > most || h->offset != 0 || h->length != 0 || (h->payload_bytes != 0 && !may_have_text)) return false;
         return !is_refusal || (h->print.sequence > 0 && (h->print.flags & CALL_REFUSED) != 0);
     }

@@ -10,7 +10,8 @@
  *      8    8  job                  16  4  epoch    20  4  group
  *     24    4  sender (rank of the group)           28  4  payload CRC-32C, 0 with flag WIRE_NO_CRC
  *     32   72  the call's print (call_print, field by field)
- *    104    4  step; of a greeting: 1 = it answers one      108  4  reserved, 0
+ *    104    4  step; of a greeting: 1 = it answers one; of a refusal: WIRE_REFUSES_RECEIVE or 0
+ *    108    4  reserved, 0
  *    112    8  offset, 120  8  length, in elements of the transfer
  *    128    8  payload bytes
  *    136    8  credit: segments taken from the receiver so far
@@ -29,6 +30,8 @@
 /* HELLO: the sender waits in this call. CREDIT: nothing but the credit. REFUSAL: the payload says why. */
 typedef enum wire_kind { WIRE_HELLO = 1, WIRE_SEGMENT, WIRE_CREDIT, WIRE_REFUSAL, WIRE_GOODBYE } wire_kind;
 enum { WIRE_NO_CRC = 1 };
+/* Send and receive of a pair have equal prints, but are numbered for each direction: which of the two is refused. */
+enum { WIRE_REFUSES_RECEIVE = 1 };
 
 typedef struct wire_header {
     uint8_t kind, flags;

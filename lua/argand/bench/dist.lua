@@ -16,7 +16,8 @@ local NEIGHBOUR_BAR = 2
 
 local WAYS = { "ordinary", "resident", "shared", "in_place" }
 
--- A bar is a ratio to Gloo's time, or seconds, for each way but in_place, which keeps inputs (README). A case takes `samples` samples of `iterations` from each group.
+-- A bar is a ratio to Gloo's time, or seconds, for each way but in_place, which keeps inputs (README). A case takes `samples`
+-- samples of `iterations` from each group.
 local SECTIONS = {
   { ranks = 2, transports = { "shm" }, cases = {
     { bytes = 64 * MI, iterations = 4, samples = 12, ways = WAYS, bars = { ordinary = 3, resident = 6, shared = 9 } },

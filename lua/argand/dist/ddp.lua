@@ -274,8 +274,8 @@ end
 -- names, shapes, dtypes and order first: what differs is an error "mismatch" on all of them. Tensors that cannot be registered
 -- are all in one error, with a list in err.offenders, and the other ranks learn of it.
 --
--- What check_finite finds is named by rank and parameter in the error, or in job.report. With shared_result nothing is copied,
--- and nobody may write to gradients (no clipping in place).
+-- What check_finite finds is named by rank and parameter in the error, or in job.report. With shared_result the ranks of a host
+-- read one mean, which takes less time and memory, and nobody may write to gradients (no clipping in place).
 --
 -- With shard job:step updates this rank's own parameters (registered(t).owner), takes the gradients of the others away, and
 -- brings the others' new values from their owners; the result is the same, bit by bit. An optimizer then has state for its

@@ -1,6 +1,11 @@
 -- meta: the functions of argand.dist and the methods of its groups, for editors. `argand help --luacats` prints it.
 -- Never loaded; spec/dist/collectives_spec.lua holds it to what there is.
 
+---@class argand.dist.SharedOptions
+---@field dtype? argand.Dtype default f32
+---@field shared_result? boolean one result for all ranks of a host, for reading
+---@field group? argand.dist.Group default: the world
+
 ---@class argand.dist.Options
 ---@field group? argand.dist.Group default: the world
 ---@field async? boolean returns a handle
@@ -94,7 +99,7 @@
 ---@field note fun(text: string) where this rank is, for people
 ---@field world fun(): argand.dist.Group
 ---@field group fun(ranks: integer[]): argand.dist.Group|false
----@field shared_tensor fun(numel: integer, opts?: {dtype?: string, shared_result?: boolean, group?: argand.dist.Group}): argand.Tensor, argand.Tensor
+---@field shared_tensor fun(numel: integer, opts?: argand.dist.SharedOptions): argand.Tensor, argand.Tensor
 ---@field regroup fun(options?: {min_size?: integer, grace?: number}): argand.dist.Group
 ---@field all_reduce fun(t: any, options?: argand.dist.Options): any tensors, numbers, or nested tables of them
 ---@field all_reduce_ fun(t: any, options?: argand.dist.Options): any in place

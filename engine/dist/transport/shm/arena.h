@@ -34,7 +34,7 @@ ag_status arena_connect(const char *address, const char token[ARENA_TOKEN_BYTES]
 ag_status shm_transport_new(arena *a, int rank, const int32_t *world_ranks, cancel *stop, const char *address_prefix,
                             const char token[ARENA_TOKEN_BYTES], transport **out);
 /* shm_cancel_all raises the word in the arena itself, so that other processes' waits end before control tells them; they report
- * code, culprit (-1 = none) and reason. The group calls it when its own cancel is raised. Any thread. */
-void shm_cancel_all(transport *t, ag_status code, int culprit, const char *reason);
+ * the cause. The transport's wake does it with what its own cancel says. Any thread. */
+void shm_cancel_all(transport *t, const cancel_cause *cause);
 
 #endif

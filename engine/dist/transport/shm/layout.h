@@ -78,8 +78,7 @@ typedef struct arena_header {
     uint64_t total_bytes, slot_bytes, result_bytes, pair_bytes; /* of one slot, one result, one of a pair's two chunks */
     uint64_t pairs_at, chunks_at, slots_at, results_at;         /* offsets from the header */
     _Atomic uint32_t abort_state;
-    int32_t abort_code, abort_culprit;
-    char abort_reason[256];
+    cancel_cause abort; /* once abort_state is ABORT_SET */
     _Alignas(ARENA_LINE_BYTES) arena_line lines[];
 } arena_header;
 

@@ -35,13 +35,17 @@ void shm_copy_out(void *restrict dst, const void *restrict src, size_t num_bytes
     stream_fence();
 }
 
+typedef struct rooms {
+    _Alignas(64) char bytes[2][BLOCK * sizeof(double)];
+} rooms;
+
 typedef struct pass {
+    rooms *rooms; /* apart from it, so that nobody clears 16 KiB a call */
     reduce_op op;
     ag_dtype dtype;
     const char *const *sources;
     int num_sources, divisor;
     bool prefetches;
-    _Alignas(64) char rooms[2][BLOCK * sizeof(double)];
 } pass;
 
 static const char *source(const pass *p, int index, int64_t offset, int64_t num_bytes) {
@@ -59,18 +63,18 @@ static const char *reduce_block(pass *p, char *dst, int64_t offset, int64_t coun
     const char *left = source(p, 0, offset, num_bytes);
     int room = 0;
     for (int i = 1; i < p->num_sources; i++, room ^= 1) {
-        char *target = is_last_direct && dst && i == p->num_sources - 1 ? dst : p->rooms[room];
+        char *target = is_last_direct && dst && i == p->num_sources - 1 ? dst : p->rooms->bytes[room];
         reduce_elements(p->op, p->dtype, target, left, left_dtype, source(p, i, offset, num_bytes), p->dtype, count);
         left = target;
         if (is_half) left_dtype = AG_F32;
     }
     if (p->num_sources == 1 && is_half) {
-        reduce_widen(p->rooms[room], left, p->dtype, count);
-        left = p->rooms[room];
+        reduce_widen(p->rooms->bytes[room], left, p->dtype, count);
+        left = p->rooms->bytes[room];
         room ^= 1;
     }
     if (!is_last_direct) {
-        char *target = dst ? dst : p->rooms[room];
+        char *target = dst ? dst : p->rooms->bytes[room];
         reduce_finish(p->dtype, target, left, p->divisor, count);
         return target;
     }
@@ -91,7 +95,8 @@ void shm_reduce(reduce_op op, ag_dtype dtype, void *dst, void *second, const cha
         set_zeros(dst, second, count * element);
         return;
     }
-    pass p = {.op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor};
+    rooms room;
+    pass p = {.rooms = &room, .op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor};
     for (int64_t begin = 0; begin < count; begin += BLOCK) {
         int64_t length = count - begin < BLOCK ? count - begin : BLOCK, offset = begin * element;
         reduce_block(&p, (char *)dst + offset, offset, length);
@@ -106,7 +111,14 @@ void shm_reduce_far(reduce_op op, ag_dtype dtype, void *dst, void *second, const
         set_zeros(dst, second, count * element);
         return;
     }
-    pass p = {.op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor, .prefetches = true};
+    rooms room;
+    pass p = {.rooms = &room,
+              .op = op,
+              .dtype = dtype,
+              .sources = sources,
+              .num_sources = num_sources,
+              .divisor = divisor,
+              .prefetches = true};
     /* What gradients need, in one loop: a fifth less time than by way of rooms. */
     if (dtype == AG_F32 && (op == REDUCE_SUM || op == REDUCE_MEAN) && (!second || (far & SHM_FAR_SECOND)))
         begin = stream_sum_f32(dst, far & SHM_FAR_DST, second, sources, num_sources, divisor, count);
@@ -134,8 +146,14 @@ void shm_reduce_to_all(reduce_op op, ag_dtype dtype, char *const *dsts, int num_
         for (int i = 2; i < num_dsts; i++) memset(dsts[i], 0, (size_t)(count * element));
         return;
     }
-    pass p = {
-        .op = op, .dtype = dtype, .sources = sources, .num_sources = num_sources, .divisor = divisor, .prefetches = is_far};
+    rooms room;
+    pass p = {.rooms = &room,
+              .op = op,
+              .dtype = dtype,
+              .sources = sources,
+              .num_sources = num_sources,
+              .divisor = divisor,
+              .prefetches = is_far};
     for (int64_t begin = 0; begin < count; begin += step) {
         int64_t length = count - begin < step ? count - begin : step, offset = begin * element;
         const char *made = reduce_block(&p, NULL, offset, length);

@@ -17,7 +17,10 @@ static const char *op_of(const call_print *print) {
 
 static int32_t world_rank(const shm *s, int rank) { return s->base.world_ranks ? s->base.world_ranks[rank] : rank; }
 
-static void copy_refusal(char dst[REFUSAL_BYTES], const char *text) { snprintf(dst, REFUSAL_BYTES, "%s", text ? text : ""); }
+static void copy_refusal(char dst[REFUSAL_BYTES], const char *text) {
+    dst[0] = '\0';
+    if (text) snprintf(dst, REFUSAL_BYTES, "%s", text);
+}
 
 static call_form form_of(const transport_call *request) {
     if (request->block) return FORM_BLOCK;
@@ -64,15 +67,8 @@ static ag_status late_error(const shm_call *c, int peer) {
 }
 
 static ag_status aborted_error(const shm_call *c) {
-    const arena_header *h = c->s->arena->header;
-    char reason[sizeof h->abort_reason];
-    memcpy(reason, h->abort_reason, sizeof reason);
-    reason[sizeof reason - 1] = '\0';
-    int32_t culprit = h->abort_culprit;
-    ag_status code = (ag_status)h->abort_code;
-    error_set(code, op_of(&c->request->print), NULL, NULL, NULL, "%s", reason);
-    error_set_culprits(&culprit, culprit >= 0, c->request->print.sequence);
-    return code;
+    cancel_cause cause = c->s->arena->header->abort;
+    return cancel_cause_error(&cause, op_of(&c->request->print), c->request->print.sequence);
 }
 
 static int first_left(const shm *s) {
@@ -246,11 +242,6 @@ static ag_status run(transport *t, const transport_call *request, bool *is_over)
     return status;
 }
 
-static void wake(transport *t) {
-    gate *at = atomic_load_explicit(&((shm *)t)->waiter.at, memory_order_seq_cst);
-    if (at) gate_ring(at);
-}
-
 static void stats(const transport *t, transport_stats *out) { *out = ((const shm *)t)->stats; }
 
 /* Rings the gates at which others may wait for this rank, or for all of them. */
@@ -283,19 +274,27 @@ static void free_transport(transport *t) {
     free_state(s);
 }
 
-void shm_cancel_all(transport *t, ag_status code, int culprit, const char *reason) {
+void shm_cancel_all(transport *t, const cancel_cause *cause) {
     arena_header *h = ((shm *)t)->arena->header;
     uint32_t expected = ABORT_NONE;
     /* The first one writes. Should it die half-way, the word stays unset, and cancels of other ranks do the rest. */
     if (!atomic_compare_exchange_strong_explicit(&h->abort_state, &expected, ABORT_BEING_WRITTEN, memory_order_relaxed,
                                                  memory_order_relaxed))
         return;
-    h->abort_code = code;
-    h->abort_culprit = culprit;
-    snprintf(h->abort_reason, sizeof h->abort_reason, "%s", reason ? reason : "another rank has failed");
+    h->abort = *cause;
     /* Release: pairs with the acquire of whoever sees the word. */
     atomic_store_explicit(&h->abort_state, ABORT_SET, memory_order_release);
     ring_all(h, -1);
+}
+
+static void wake(transport *t) {
+    cancel_cause cause;
+    if (cancel_is_raised(t->cancel)) {
+        cancel_read(t->cancel, &cause);
+        shm_cancel_all(t, &cause);
+    }
+    gate *at = atomic_load_explicit(&((shm *)t)->waiter.at, memory_order_seq_cst);
+    if (at) gate_ring(at);
 }
 
 #define SHM_OPS(NAME)                                                                                                     \

@@ -3,9 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <malloc.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -18,6 +16,7 @@
 #include "core/memory.h"
 #include "dist/transport/zmq/socket_private.h"
 #include "platform/clock.h"
+#include "platform/pages.h"
 
 #define DIAL_NS        10000000000 /* how long a first connection is tried */
 #define FIRST_PAUSE_NS 5000000
@@ -86,16 +85,6 @@ ag_status socket_network_error(const socket_context *c, const char *address, int
 
 /* ---- contexts ---- */
 
-/* ZeroMQ allocates memory for each message that comes, and another thread frees it. glibc gives so large blocks back to the system
- * at once, and gets them again as fresh pages: 64 MiB of all_reduce over loopback tcp took 52 to 69 ms so, 42 to 45 with this. Who
- * has set these in the environment knows better. */
-static void keep_freed_memory(void) {
-#ifdef __GLIBC__
-    if (!getenv("MALLOC_MMAP_THRESHOLD_")) mallopt(M_MMAP_THRESHOLD, 32 << 20); /* the most that it takes */
-    if (!getenv("MALLOC_TRIM_THRESHOLD_")) mallopt(M_TRIM_THRESHOLD, 128 << 20);
-#endif
-}
-
 ag_status socket_context_new(const socket_keys *keys, int num_io_threads, int max_sockets, socket_context **out) {
     if (num_io_threads < 1) num_io_threads = 1;
     /* ZeroMQ aborts when its threads find no file descriptors: two each, the reaper, the mailbox; more for the check. */
@@ -103,7 +92,9 @@ ag_status socket_context_new(const socket_keys *keys, int num_io_threads, int ma
     socket_context *c = heap_alloc_zero(sizeof *c);
     if (!c) return error_memory(NULL, sizeof *c);
     ag_status status = AG_OK;
-    keep_freed_memory();
+    /* ZeroMQ allocates a block for each message that comes: 64 MiB of all_reduce over loopback tcp took 52 to 69 ms with fresh pages
+     * for each, 42 to 45 with blocks that are kept. */
+    pages_keep_freed();
     c->owner = getpid();
     c->max_sockets = max_sockets > 0 ? max_sockets : 64;
     c->zmq = zmq_ctx_new();

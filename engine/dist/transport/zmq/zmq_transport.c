@@ -17,6 +17,14 @@
 #define GREET_NS       50000000  /* who waits so long tells the others what it has called */
 #define GREET_AGAIN_NS 1000000000
 
+/* What is known of another rank. Pairs are numbered for each direction, and their calls come in order: one number says of all
+ * earlier ones that they are over. */
+typedef struct peer_state {
+    int64_t heard_ns;                 /* when something of the running call last came from the rank */
+    uint64_t last_send, last_receive; /* to it and from it, that are over here */
+    uint64_t refused_receive;         /* the last receive from it that this rank refused */
+} peer_state;
+
 typedef struct zmq_transport {
     transport base;
     zmq_hub *hub;
@@ -26,7 +34,7 @@ typedef struct zmq_transport {
     hub_queue waiting[HUB_NUM_CHANNELS]; /* for this call, or a later one */
     call_print history[HISTORY];         /* by sequence % HISTORY; with CALL_REFUSED those that this rank refused */
     transport_stats stats;
-    int64_t heard_ns[]; /* [size] when something of the running call last came from the rank */
+    peer_state peers[]; /* [size] */
 } zmq_transport;
 
 /* run is one call under way. */
@@ -42,6 +50,7 @@ typedef struct run {
     size_t scratch_bytes;
     void *absent_output; /* where the result goes that was computed in scratch, NULL = it is in place */
     int num_posted;      /* segments of which collective_sent has not heard yet */
+    bool is_refused;     /* a pair's call, by the other rank: both have come to its end */
     int64_t start_ns, progress_ns;
     int64_t greeted_ns; /* 0 = not yet */
 } run;
@@ -116,6 +125,19 @@ static ag_status refusal_error(const run *r, const hub_arrival *a) {
     return AG_E_MISMATCH;
 }
 
+/* A refusal of the peer's receive is about a send of this rank; all else that a peer says of a pair, about what it sends. */
+static bool is_about_send(const wire_header *h) { return h->kind == WIRE_REFUSAL && h->step == WIRE_REFUSES_RECEIVE; }
+
+/* Of a pair's call that is over here: the other rank's refusal of one that this rank has refused, too, or that had nothing to
+ * wait for; and segments that were under way when this rank refused. */
+static bool is_left_over(const zmq_transport *t, const hub_arrival *a) {
+    const wire_header *h = &a->header;
+    const peer_state *peer = &t->peers[h->sender];
+    if (hub_channel_of(h) != HUB_PAIRS) return false;
+    uint64_t last = h->kind == WIRE_REFUSAL ? peer->last_receive : peer->refused_receive;
+    return h->print.sequence <= (is_about_send(h) ? peer->last_send : last);
+}
+
 static wire_header header_of(const run *r, wire_kind kind) {
     return (wire_header){.kind = (uint8_t)kind, .group = r->t->box->group, .sender = r->t->base.rank, .print = r->print};
 }
@@ -156,14 +178,16 @@ static ag_status offer(run *r, const hub_arrival *a, bool *is_taken) {
 /* One message of the running call's channel. *is_done: it is not needed any more. */
 static ag_status examine(run *r, const hub_arrival *a, bool *is_done) {
     const wire_header *h = &a->header;
-    *is_done = false;
-    if (h->print.sequence > r->sequence) return AG_OK;
+    *is_done = is_left_over(r->t, a);
+    if (*is_done) return AG_OK;
     if (r->channel == HUB_PAIRS) {
-        /* A send hears nothing, and a receive hears its peer only: the numbers of the other pairs say nothing here. */
-        if (r->request->call.kind != COLLECTIVE_RECEIVE || h->sender != r->request->call.root) return AG_OK;
+        /* The numbers of the other pairs, and of the other direction, say nothing here. */
+        bool is_of_pair = is_about_send(h) == (r->request->call.kind == COLLECTIVE_SEND);
+        if (h->sender != r->request->call.root || !is_of_pair || h->print.sequence > r->sequence) return AG_OK;
         if (h->print.sequence < r->sequence) return format_error(r, h->sender, "a segment of a call that is over");
-    } else if (h->print.sequence < r->sequence) {
-        return examine_old(r, a, is_done);
+        r->is_refused = h->kind == WIRE_REFUSAL;
+    } else if (h->print.sequence != r->sequence) {
+        return h->print.sequence > r->sequence ? AG_OK : examine_old(r, a, is_done);
     }
     if (h->kind == WIRE_REFUSAL) return refusal_error(r, a);
     if (!call_print_agree(&r->print, &h->print))
@@ -184,11 +208,14 @@ static ag_status take_arrivals(run *r, bool *progress) {
         t->arrived.first = a->next;
         if (!t->arrived.first) t->arrived.last = NULL;
         bool is_of_sender = a->header.sender < t->base.size && world_rank(t, a->header.sender) == a->from;
-        if (is_of_sender) {
-            if (a->header.print.sequence == r->sequence) t->heard_ns[a->header.sender] = now;
-            append(&t->waiting[hub_channel_of(&a->header)], a);
-        } else {
+        if (!is_of_sender) {
             hub_reject(t->hub, t->box, a);
+        } else if (is_left_over(t, a)) {
+            /* At once, whatever call this is: the sender's next one needs the credit. */
+            AG_TRY(hub_settle(t->hub, t->box, a, t->base.rank));
+        } else {
+            if (a->header.print.sequence == r->sequence) t->peers[a->header.sender].heard_ns = now;
+            append(&t->waiting[hub_channel_of(&a->header)], a);
         }
     }
     hub_queue *queue = &t->waiting[r->channel];
@@ -267,7 +294,7 @@ static ag_status greet_expected(run *r) {
 static int find_expected(const run *r, bool are_silent, int32_t *culprits) {
     int num = 0;
     for (int peer = 0; peer < r->t->base.size && num < AG_MAX_CULPRITS; peer++) {
-        bool has_answered = r->greeted_ns != 0 && r->t->heard_ns[peer] > r->greeted_ns;
+        bool has_answered = r->greeted_ns != 0 && r->t->peers[peer].heard_ns > r->greeted_ns;
         if (is_expected(r, peer) && !(are_silent && has_answered)) culprits[num++] = world_rank(r->t, peer);
     }
     return num;
@@ -361,19 +388,37 @@ static void want_peers(const run *r) {
         if (r->state.send_head[peer] >= 0 || r->state.receive_head[peer] >= 0) hub_want(r->t->hub, world_rank(r->t, peer));
 }
 
-/* Tells every other rank why this one does not make the call. What they had sent already is dropped when it comes. */
+/* From here on nothing of this call of a pair is waited for. */
+static void note_pair(const run *r) {
+    peer_state *peer = &r->t->peers[r->request->call.root];
+    if (r->request->call.kind == COLLECTIVE_SEND) {
+        peer->last_send = r->sequence;
+    } else {
+        peer->last_receive = r->sequence;
+        if ((r->print.flags & CALL_REFUSED) != 0) peer->refused_receive = r->sequence;
+    }
+}
+
+/* Tells every other rank, or the one of the pair, why this one does not make the call, and waits for no answer. What they had
+ * sent already is dropped when it comes. */
 static ag_status refuse(run *r) {
     zmq_transport *t = r->t;
+    bool is_pair = r->channel == HUB_PAIRS, progress = false;
     const char *reason = r->request->refusal ? r->request->refusal : "";
     size_t len = strlen(reason);
     if (len > WIRE_MAX_TEXT)
         for (len = WIRE_MAX_TEXT; len > 0 && ((unsigned char)reason[len] & 0xC0) == 0x80; len--)
             continue; /* whole characters */
     for (int peer = 0; peer < t->base.size; peer++) {
-        if (peer == t->base.rank) continue;
+        if (peer == t->base.rank || (is_pair && peer != r->request->call.root)) continue;
         wire_header header = header_of(r, WIRE_REFUSAL);
         header.print.flags |= CALL_REFUSED;
-        AG_TRY(hub_post(t->hub, t->box, HUB_CALLS, world_rank(t, peer), &header, reason, len));
+        header.step = r->request->call.kind == COLLECTIVE_RECEIVE ? WIRE_REFUSES_RECEIVE : 0;
+        AG_TRY(hub_post(t->hub, t->box, r->channel, world_rank(t, peer), &header, reason, len));
+    }
+    if (is_pair) {
+        note_pair(r);
+        AG_TRY(take_arrivals(r, &progress)); /* drops the call's segments that wait here */
     }
     /* When the others have ended meanwhile, this rank's own reason is still the one to be told to its caller. */
     while (hub_has_unsent(t->hub, t->box, -1) && !cancel_is_raised(t->base.cancel)) {
@@ -396,7 +441,7 @@ static ag_status zmq_run(transport *base, const transport_call *request, bool *i
     call.segment_bytes = t->hub->segment_bytes;
     t->stats.num_calls++;
     if (!is_pair) t->history[r.sequence % HISTORY] = r.print;
-    if ((r.print.flags & CALL_REFUSED) != 0 && !is_pair) {
+    if ((r.print.flags & CALL_REFUSED) != 0) {
         status = refuse(&r);
         goto done;
     }
@@ -409,8 +454,11 @@ static ag_status zmq_run(transport *base, const transport_call *request, bool *i
     if (status == AG_OK && r.absent_output) memcpy(r.absent_output, call.output, output_bytes(&call));
 done:
     if (is_started) collective_deinit(&r.state);
+    if (is_pair) note_pair(&r);
     memory_free(r.scratch, r.scratch_bytes);
-    *is_over = status != AG_OK; /* segments of the call may be under way, and the others wait for this rank */
+    /* Segments of the call may be under way, and the others wait for this rank. A pair has only one other, which has said that it
+     * does not, and drops them. */
+    *is_over = status != AG_OK && !r.is_refused;
     return status;
 }
 
@@ -472,7 +520,7 @@ static const collective_cost loopback_cost = {
 
 ag_status zmq_transport_new(zmq_hub *hub, uint32_t group, int rank, int size, const int32_t *world_ranks, const char *name,
                             transport **out) {
-    zmq_transport *t = heap_alloc_zero(sizeof *t + (size_t)size * sizeof *t->heard_ns);
+    zmq_transport *t = heap_alloc_zero(sizeof *t + (size_t)size * sizeof *t->peers);
     if (!t) return error_memory("join", sizeof *t);
     const transport_ops *ops = strcmp(name, "ipc") == 0 ? &ipc_ops : &tcp_ops;
     t->base = (transport){
