@@ -7,6 +7,8 @@
 
 /* crc32c goes on with `crc` over bytes; start with 0. crc32c_portable gives the same without special instructions. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t num_bytes);
+/* crc32c_copy also copies the bytes, which do not overlap. */
+uint32_t crc32c_copy(uint32_t crc, void *restrict target, const void *restrict source, size_t num_bytes);
 uint32_t crc32c_portable(uint32_t crc, const void *bytes, size_t num_bytes);
 
 #endif

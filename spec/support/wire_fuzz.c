@@ -282,18 +282,23 @@ static uint32_t crc_bitwise(uint32_t crc, const unsigned char *at, size_t num_by
 }
 
 static int test_crc(uint64_t seed) {
-    enum { MOST = 80000 };
-    static unsigned char data[MOST];
+    enum { MOST = 80000 }; /* and 64 bytes for each offset */
+    static unsigned char data[MOST], copy[MOST];
     const char *problem = NULL;
     for (size_t i = 0; i < MOST; i++) data[i] = (unsigned char)next(&seed);
     if (crc32c(0, "123456789", 9) != 0xE3069283u) problem = "the check value of the standard";
     int num_cases = 400;
     for (int i = 0; i < num_cases; i++) {
-        size_t begin = next(&seed) % 64, most = i % 8 == 0 ? MOST - 64 : 300, num = next(&seed) % most;
+        size_t begin = next(&seed) % 64, most = i % 8 == 0 ? MOST - 64 : i % 8 == 1 ? 300 : 1500, num = next(&seed) % most;
         uint32_t start = (uint32_t)next(&seed), expected = crc_bitwise(start, data + begin, num);
         size_t half = num / 3;
         if (crc32c(start, data + begin, num) != expected) problem = "the fast way differs";
         if (crc32c_portable(start, data + begin, num) != expected) problem = "the portable way differs";
+        size_t target = next(&seed) % 64;
+        memset(copy, 0, sizeof copy);
+        if (crc32c_copy(start, copy + target, data + begin, num) != expected) problem = "the CRC of a copy differs";
+        bool is_beside = (target > 0 && copy[target - 1] != 0) || copy[target + num] != 0;
+        if (memcmp(copy + target, data + begin, num) != 0 || is_beside) problem = "the copy differs";
         if (crc32c(crc32c(start, data + begin, half), data + begin + half, num - half) != expected)
             problem = "two pieces differ from one";
     }

@@ -12,10 +12,10 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "platform/clock.h"
+#include "platform/crc.h"
 
 #define MAX_BOXES   4096
-#define SHORT_BYTES 4096    /* payloads up to here lie behind their letter */
-#define COPY_BYTES  (24576) /* three streams of the CRC, within the first cache */
+#define SHORT_BYTES 4096 /* payloads up to here lie behind their letter */
 
 /* ---- the hub ---- */
 
@@ -235,16 +235,11 @@ static hub_letter *letter_new(zmq_hub *hub, size_t payload_bytes) {
     return NULL;
 }
 
-/* Copies a payload to where it stays until it is sent, and returns the CRC of the copy, block by block while it is in the
- * cache. */
+/* Copies a payload to where it stays until it is sent, and returns the CRC of the copy. */
 static uint32_t copy_payload(unsigned char *target, const unsigned char *source, size_t num_bytes, bool has_crc) {
-    uint32_t crc = 0;
-    for (size_t at = 0; at < num_bytes; at += COPY_BYTES) {
-        size_t length = num_bytes - at < COPY_BYTES ? num_bytes - at : COPY_BYTES;
-        memcpy(target + at, source + at, length);
-        if (has_crc) crc = wire_crc(crc, target + at, length);
-    }
-    return crc;
+    if (has_crc) return crc32c_copy(0, target, source, num_bytes);
+    if (num_bytes > 0) memcpy(target, source, num_bytes);
+    return 0;
 }
 
 ag_status hub_post(zmq_hub *hub, hub_box *box, hub_channel channel, int peer, wire_header *header, const void *payload,
