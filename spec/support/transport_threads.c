@@ -277,6 +277,7 @@ static void use_block(world *w, int rank, void *context) {
     expect(strstr(error_record()->message, "with a result for each rank") != NULL, "how they differ");
     for (int round = 0; round < 5; round++) {
         bool is_replicated = round >= 3;
+        if (use->first_count > BLOCK_COUNT && round != 1 && round != 4) continue; /* a mean and a sum do */
         if (t->ops->block_new(t, part_bytes, is_replicated, soon_ns(60), &b) != AG_OK) {
             fail("block_new: %s", error_record()->message);
             return;
@@ -373,7 +374,7 @@ static void test_blocks(void) {
             run_ranks(&w, use_block, &use);
             /* Written past the caches. */
             use.first_count = use.last_count = SHM_FAR_BYTES / (int64_t)dtype_size(dtype) + 21;
-            if (size <= 3) run_ranks(&w, use_block, &use);
+            if (size == 2 || (size == 3 && i == 0)) run_ranks(&w, use_block, &use);
             world_close(&w);
         }
     ag_memory(&after);
