@@ -78,26 +78,40 @@ int cpu_quota(void) {
 }
 
 #ifdef __linux__
-static int count_by_affinity(void) {
+/* The processors that this thread may run on, to be freed by CPU_FREE; NULL where the system does not tell. */
+static cpu_set_t *read_affinity(size_t *size_bytes) {
     /* The kernel refuses a mask smaller than its own: grow until it fits. */
     for (int num_cpus = 1024; num_cpus <= 1 << 18; num_cpus *= 4) {
         cpu_set_t *mask = CPU_ALLOC((size_t)num_cpus);
-        if (!mask) return 0;
-        size_t size_bytes = CPU_ALLOC_SIZE((size_t)num_cpus);
-        int count = sched_getaffinity(0, size_bytes, mask) == 0 ? CPU_COUNT_S(size_bytes, mask) : 0;
+        if (!mask) return NULL;
+        *size_bytes = CPU_ALLOC_SIZE((size_t)num_cpus);
+        if (sched_getaffinity(0, *size_bytes, mask) == 0) return mask;
         CPU_FREE(mask);
-        if (count > 0) return count;
     }
-    return 0;
+    return NULL;
+}
+
+static int count_by_affinity(void) {
+    size_t size_bytes;
+    cpu_set_t *mask = read_affinity(&size_bytes);
+    int count = mask ? CPU_COUNT_S(size_bytes, mask) : 0;
+    if (mask) CPU_FREE(mask);
+    return count;
 }
 
 void cpu_set_allowed(uint64_t words[CPU_SET_WORDS]) {
-    cpu_set_t mask;
-    CPU_ZERO(&mask);
+    size_t size_bytes;
+    cpu_set_t *mask = read_affinity(&size_bytes);
     memset(words, 0, CPU_SET_WORDS * sizeof *words);
-    if (sched_getaffinity(0, sizeof mask, &mask) != 0) return;
-    for (int i = 0; i < CPU_SET_WORDS * 64 && i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &mask)) words[i / 64] |= (uint64_t)1 << i % 64;
+    for (size_t i = 0; mask && i < size_bytes * 8; i++) {
+        if (!CPU_ISSET_S(i, size_bytes, mask)) continue;
+        if (i >= CPU_SET_WORDS * 64) {
+            memset(words, 0, CPU_SET_WORDS * sizeof *words);
+            break;
+        }
+        words[i / 64] |= (uint64_t)1 << i % 64;
+    }
+    if (mask) CPU_FREE(mask);
 }
 #else
 static int count_by_affinity(void) { return 0; }

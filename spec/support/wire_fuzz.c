@@ -63,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     /* The same with a header CRC that holds, so that the checks behind it are reached. */
     uint8_t copy[WIRE_HEADER_BYTES];
     memcpy(copy, data + PREFIX_BYTES, sizeof copy);
-    uint32_t crc = wire_crc(0, copy, WIRE_HEADER_BYTES - 4);
+    uint32_t crc = crc32c(0, copy, WIRE_HEADER_BYTES - 4);
     for (int i = 0; i < 4; i++) copy[WIRE_HEADER_BYTES - 4 + i] = (uint8_t)(crc >> 8 * i);
     check(copy, sizeof copy, payload_bytes);
     return 0;
@@ -212,7 +212,7 @@ static int test_fields(void) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         wire_pack(&h, bytes);
         for (int k = 0; k < bad[i].num_bytes; k++) bytes[bad[i].at + k] = (unsigned char)(bad[i].value >> 8 * k);
-        uint32_t crc = wire_crc(0, bytes, WIRE_HEADER_BYTES - 4);
+        uint32_t crc = crc32c(0, bytes, WIRE_HEADER_BYTES - 4);
         for (int k = 0; k < 4; k++) bytes[WIRE_HEADER_BYTES - 4 + k] = (unsigned char)(crc >> 8 * k);
         if (wire_unpack(bytes, sizeof bytes, 40, &limits, &back) != WIRE_BROKEN) problem = bad[i].name;
     }

@@ -20,6 +20,7 @@
 #include "core/error.h"
 #include "core/memory.h"
 #include "platform/clock.h"
+#include "platform/crc.h"
 #include "platform/interrupt.h"
 #include "support/tcp_proxy.h"
 #include "support/zmq_world.h"
@@ -662,7 +663,7 @@ static void test_foreign_messages(void) {
                      .sender = 1,
                      .length = 8,
                      .payload_bytes = sizeof value,
-                     .payload_crc = wire_crc(0, value, sizeof value)};
+                     .payload_crc = crc32c(0, value, sizeof value)};
     collective_call call = {
         .kind = COLLECTIVE_ALL_REDUCE, .algorithm = ALGORITHM_DIRECT, .dtype = AG_I64, .size = 2, .count = 16, .sequence = 1};
     call_print_make(&h.print, &call, 1, &call.count);

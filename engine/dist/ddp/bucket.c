@@ -69,7 +69,7 @@ static void expand_half(const ddp_bucket *b, float scale) {
 }
 
 bool bucket_delivers_result(const ddp_bucket *b) {
-    return b->wire == b->dtype && b->sum != b->own && b->num_contributors == b->ddp->size;
+    return b->ddp->slots[b->first].result && b->num_contributors == b->ddp->size;
 }
 
 void bucket_deliver(ddp_bucket *b) {

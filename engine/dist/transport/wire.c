@@ -39,8 +39,6 @@ static uint64_t get(const unsigned char *in, int num_bytes) {
     return value;
 }
 
-uint32_t wire_crc(uint32_t crc, const void *bytes, size_t num_bytes) { return crc32c(crc, bytes, num_bytes); }
-
 static void pack_print(const call_print *print, unsigned char *out) {
     put(out + AT_SEQUENCE, print->sequence, 8);
     put(out + AT_COUNT, (uint64_t)print->count, 8);
@@ -73,7 +71,7 @@ void wire_pack(const wire_header *header, unsigned char out[WIRE_HEADER_BYTES]) 
     put(out + AT_LENGTH, (uint64_t)header->length, 8);
     put(out + AT_PAYLOAD_BYTES, header->payload_bytes, 8);
     put(out + AT_CREDIT, header->credit, 8);
-    put(out + AT_CRC, wire_crc(0, out, AT_CRC), 4);
+    put(out + AT_CRC, crc32c(0, out, AT_CRC), 4);
 }
 
 static bool is_zero(const unsigned char *bytes, int num_bytes) {
@@ -141,7 +139,7 @@ wire_verdict wire_unpack(const void *bytes, size_t num_bytes, size_t payload_byt
                      .payload_bytes = get(in + AT_PAYLOAD_BYTES, 8),
                      .credit = get(in + AT_CREDIT, 8)};
     bool is_ours = h.job == limits->job;
-    if (get(in + AT_CRC, 4) != wire_crc(0, in, AT_CRC)) return is_ours && h.epoch == limits->epoch ? WIRE_BROKEN : WIRE_FOREIGN;
+    if (get(in + AT_CRC, 4) != crc32c(0, in, AT_CRC)) return is_ours && h.epoch == limits->epoch ? WIRE_BROKEN : WIRE_FOREIGN;
     if (!is_ours) return WIRE_FOREIGN;
     if (h.epoch != limits->epoch) return WIRE_OLD;
     bool is_sound = h.kind >= WIRE_HELLO && h.kind <= WIRE_GOODBYE && (h.flags & ~WIRE_NO_CRC) == 0 && h.sender >= 0 &&

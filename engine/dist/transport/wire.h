@@ -65,7 +65,5 @@ void wire_pack(const wire_header *header, unsigned char out[WIRE_HEADER_BYTES]);
  * Any input is safe. */
 wire_verdict wire_unpack(const void *bytes, size_t num_bytes, size_t payload_bytes, const wire_limits *limits,
                          wire_header *out);
-/* wire_crc goes on with CRC-32C (Castagnoli) over bytes; start with 0. */
-uint32_t wire_crc(uint32_t crc, const void *bytes, size_t num_bytes);
 
 #endif

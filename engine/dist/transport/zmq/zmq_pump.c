@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "dist/transport/zmq/zmq_hub.h"
 #include "platform/clock.h"
+#include "platform/crc.h"
 
 #define MOST_AT_ONCE 64   /* messages of one pump: calls are attended to between two */
 #define MOST_NOTES   1024 /* in a box nobody empties: later greetings are dropped */
@@ -132,7 +133,7 @@ static void look_at_monitors(zmq_hub *hub) {
 static bool is_payload_sound(const zmq_hub *hub, const hub_arrival *a) {
     const wire_header *h = &a->header;
     if ((h->flags & WIRE_NO_CRC) != 0) return hub->is_encrypted;
-    return wire_crc(0, a->message.payload, a->message.payload_bytes) == h->payload_crc;
+    return crc32c(0, a->message.payload, a->message.payload_bytes) == h->payload_crc;
 }
 
 /* Counts what the header says of credit. False when the peer cannot be right. */
