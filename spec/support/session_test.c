@@ -462,6 +462,7 @@ static const char *regroup_control; /* NULL = the abstract address of each rank 
 static int regroup_min_size;
 static double regroup_grace_s;
 static bool regroup_takes_new_context;
+static int mismatch_victim = -1; /* >= 0: each rank says that its call and the next rank's differ; this one waits for its end */
 
 static void regroup(rank_state *r) {
     session *next = NULL;
@@ -472,6 +473,9 @@ static void regroup(rank_state *r) {
     if (!join(r)) return object(r, "%s", r->view->text);
     tell(r, 1);
     if (r->view->is_true) session_abort(r->session, AG_E_USER, r->rank, "this rank has failed");
+    while (r->rank == mismatch_victim) pause();
+    if (mismatch_victim >= 0)
+        cancel_raise_all(&r->end, AG_E_MISMATCH, (int32_t[]){r->rank, (r->rank + 1) % r->size}, 2, "calls that differ", NULL);
     if (!wait_cancel(r, 10)) return object(r, "no cancel");
     cancel_init(&end);
     session_setup setup = r->setup;
@@ -565,6 +569,30 @@ static void test_living_culprit(int culprit) {
     }
     finish(&j);
     snprintf(name, sizeof name, "regroup with rank %d, which is to blame but lives", culprit);
+    report(name);
+}
+
+/* The calls of three ranks differ, and one of the ranks dies before the others have regrouped. */
+static void test_regroup_after_mismatch(int victim, const char *control) {
+    char name[96];
+    regroup_min_size = 2;
+    regroup_grace_s = 1;
+    regroup_control = control;
+    regroup_takes_new_context = false;
+    mismatch_victim = victim;
+    job j = start(3, NULL, regroup);
+    await(&j, 1, -1);
+    end_rank(&j, victim, SIGKILL);
+    await(&j, 2, -1);
+    for (int rank = 0, new_rank = 0; rank < 3; rank++) {
+        const rank_view *v = &j.board->ranks[rank];
+        if (rank == victim) continue;
+        expect(v->status == AG_OK && v->numbers[0] == new_rank && v->numbers[1] == 2, "rank %d: %s", rank, v->text);
+        new_rank++;
+    }
+    finish(&j);
+    mismatch_victim = -1;
+    snprintf(name, sizeof name, "regroup after a mismatch in which rank %d dies%s", victim, control ? ", over TCP" : "");
     report(name);
 }
 
@@ -728,6 +756,8 @@ int main(int argc, char **argv) {
     RUN("regroup", (test_regroup(3, 3, 2, NULL, false), test_regroup(4, 9, 2, "tcp://127.0.0.1:*", false),
                     test_regroup(4, 9, 2, "tcp://127.0.0.1:*", true)));
     RUN("regroup", (test_living_culprit(2), test_living_culprit(0)));
+    for (int victim = 0; victim < 3; victim++)
+        RUN("regroup", (test_regroup_after_mismatch(victim, NULL), test_regroup_after_mismatch(victim, "tcp://127.0.0.1:*")));
     RUN("regroup", (test_silent_candidate(NULL), test_silent_candidate("tcp://127.0.0.1:*")));
     RUN("strangers", (test_cuts(), test_strangers(), test_apart(1), test_apart(0)));
     RUN("strangers", test_namespace(outer_proc_of_zero, "two ranks of a pid namespace without a /proc of its own"));

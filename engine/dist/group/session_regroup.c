@@ -31,15 +31,17 @@ static bool has_candidate_ended(void *context) {
     return is_gone(c->old, c->rank);
 }
 
-/* is_blamed: [size], from the cancel: most likely the same on all ranks. */
+/* is_blamed: [size], from the cancel: most likely the same on all ranks. A mismatch blames nobody here: those it names live, and
+ * over sockets ranks may name different pairs. */
 static void list_blamed(session *old, bool *is_blamed) {
     memset(is_blamed, 0, (size_t)old->size * sizeof *is_blamed);
-    lock_acquire(&old->cancel->lock);
-    for (int i = 0; i < old->cancel->num_culprits; i++) {
-        int32_t rank = old->cancel->culprits[i];
+    cancel_cause cause;
+    cancel_read(old->cancel, &cause);
+    if (cause.code == AG_E_MISMATCH) return;
+    for (int i = 0; i < cause.num_culprits; i++) {
+        int32_t rank = cause.culprits[i];
         if (rank >= 0 && rank < old->size) is_blamed[rank] = true;
     }
-    lock_release(&old->cancel->lock);
 }
 
 /* Whether the next candidate is to be asked after this failure, or it is the end for this rank too. */
