@@ -154,12 +154,12 @@ const char *ag_collective_plan(ag_group *group, const ag_collective *c, char *bu
         snprintf(buffer, len, "one rank: nothing to do");
     } else {
         collective_call call = p.call;
-        if (call.algorithm == ALGORITHM_ANY) call.algorithm = collective_choose(&call, &group->transport->cost);
+        if (call.algorithm == ALGORITHM_ANY) call.algorithm = transport_choose(group->transport, &call);
         size_t end = (size_t)snprintf(buffer, len, "%s over %s:", algorithm_name(call.algorithm), group->ops->name);
         for (const collective_algorithm *a = algorithm_list(call.kind); *a != ALGORITHM_ANY && end < len; a++) {
             call.algorithm = *a;
             end += (size_t)snprintf(buffer + end, len - end, "%s %s %.3g ms", a == algorithm_list(call.kind) ? "" : ",",
-                                    algorithm_name(*a), 1e3 * collective_time_s(&call, &group->transport->cost));
+                                    algorithm_name(*a), 1e3 * transport_time_s(group->transport, &call));
         }
     }
     tensor_call_deinit(&p);

@@ -12,7 +12,7 @@ ag_status ag_keygen(const char *path) {
     socket_keys keys;
     AG_TRY(error_in(socket_keys_make(&keys), "keygen"));
     ag_status status = error_in(socket_keys_write(path, &keys), "keygen");
-    memset(&keys, 0, sizeof keys);
+    explicit_bzero(&keys, sizeof keys);
     return status;
 }
 

@@ -10,13 +10,14 @@
 
 /* shared_memory is what both tensors of a shared block hold. */
 typedef struct shared_memory {
+    storage_owner owner; /* first: it is the struct */
     atomic_int refs;
     ag_group *group; /* held */
     shared_block block;
 } shared_memory;
 
-static void shared_memory_drop(void *context) {
-    shared_memory *m = context;
+static void shared_memory_drop(storage_owner *owner) {
+    shared_memory *m = (shared_memory *)owner;
     if (atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1) return;
     world *w = m->group->world;
     if (w->process != getpid()) return; /* a forked child leaves its parent's block alone; the mutex may be held there */
@@ -46,7 +47,8 @@ ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel,
     size_t bytes = (size_t)numel * dtype_size(dtype);
     ag_status status;
     if (m && known) {
-        status = error_in(group_block_new(group, bytes ? bytes : 1, !shared_result, &m->block), "shared_tensor");
+        status = error_in(group_block_new(group, bytes ? bytes : 1, shared_result ? BLOCK_RESULT : BLOCK_RESULTS, &m->block),
+                          "shared_tensor");
     } else {
         status = error_memory("shared_tensor", sizeof *m);
         group_refuse(group);
@@ -56,6 +58,7 @@ ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel,
         heap_free(known);
         return status;
     }
+    m->owner.release = shared_memory_drop;
     atomic_init(&m->refs, 3); /* the two tensors, and this function */
     m->group = group_retain(group);
     known->block = &m->block;
@@ -67,11 +70,10 @@ ag_status ag_group_shared_tensor(ag_group *group, ag_dtype dtype, int64_t numel,
     shape s = {.ndim = 1, .dims = {numel}};
     for (int i = 0; i < 2; i++) {
         char *part = (i == 0 ? shared_block_part : shared_block_result)(&m->block, group->rank);
-        if (status == AG_OK)
-            status = tensor_from_memory(dtype, &s, registry_default(), part, bytes, shared_memory_drop, m, &tensors[i]);
-        if (!tensors[i]) shared_memory_drop(m);
+        if (status == AG_OK) status = tensor_from_memory(dtype, &s, registry_default(), part, bytes, &m->owner, &tensors[i]);
+        if (!tensors[i]) shared_memory_drop(&m->owner);
     }
-    shared_memory_drop(m);
+    shared_memory_drop(&m->owner);
     if (status != AG_OK) {
         tensor_release(tensors[0]);
         tensor_release(tensors[1]);

@@ -15,44 +15,69 @@ void tensor_set_node_release(void (*release)(struct node *node)) { release_node 
 /* ---- storage ---- */
 
 /* Inline data takes what it needs in steps of 16: a storage of one element is one cache line. */
-static size_t storage_bytes(bool is_inline, size_t size_bytes) {
-    return sizeof(storage) + (!is_inline ? 0 : size_bytes ? (size_bytes + 15) / 16 * 16 : 16);
+static size_t storage_bytes(bool has_inline_room, size_t size_bytes) {
+    return sizeof(storage) + (!has_inline_room ? 0 : size_bytes ? (size_bytes + 15) / 16 * 16 : 16);
 }
 
-static void storage_init(storage *s, ag_device *device, size_t size_bytes) {
+static void storage_init(storage *s, ag_device *device, size_t size_bytes, bool has_inline_room) {
     atomic_init(&s->refs, 1);
     atomic_init(&s->version, 0);
     atomic_init(&s->num_tracked_views, 0);
     atomic_init(&s->is_charged, false);
     s->device = device;
     s->size_bytes = size_bytes;
-    s->release = NULL;
+    s->owner = NULL;
+    s->has_inline_room = has_inline_room;
+}
+
+static void *data_new(storage *s) { return s->has_inline_room ? s->inline_data : s->device->alloc(s->device, s->size_bytes); }
+
+static void data_free(storage *s) {
+    if (!s->has_inline_room) s->device->free(s->device, s->data, s->size_bytes);
 }
 
 static storage *storage_new(ag_device *device, size_t size_bytes) {
-    bool is_inline = device->is_host && size_bytes <= STORAGE_INLINE_BYTES;
-    size_t struct_bytes = storage_bytes(is_inline, size_bytes);
+    bool has_inline_room = device->is_host && size_bytes <= STORAGE_INLINE_BYTES;
+    size_t struct_bytes = storage_bytes(has_inline_room, size_bytes);
     storage *result = heap_take(struct_bytes);
     if (!result) return NULL;
-    result->data = is_inline ? result->inline_data : device->alloc(device, size_bytes);
+    storage_init(result, device, size_bytes, has_inline_room);
+    result->data = data_new(result);
     if (!result->data) {
         heap_give(result, struct_bytes);
         return NULL;
     }
-    storage_init(result, device, size_bytes);
     return result;
 }
 
 /* is_charged from the start: no holder's bookkeeping is to count memory that another one owns. */
-static storage *storage_over(ag_device *device, void *data, size_t size_bytes, void (*release)(void *), void *context) {
-    storage *result = heap_take(storage_bytes(true, sizeof context));
+static storage *storage_over(ag_device *device, void *data, size_t size_bytes, storage_owner *owner) {
+    storage *result = heap_take(storage_bytes(false, size_bytes));
     if (!result) return NULL;
-    storage_init(result, device, size_bytes);
+    storage_init(result, device, size_bytes, false);
     atomic_store_explicit(&result->is_charged, true, memory_order_relaxed);
     result->data = data;
-    result->release = release;
-    memcpy(result->inline_data, &context, sizeof context);
+    result->owner = owner;
     return result;
+}
+
+void storage_move(storage *s, void *data, storage_owner *owner) {
+    assert(s->device->is_host && !s->owner && owner);
+    data_free(s);
+    s->data = data;
+    s->owner = owner;
+}
+
+ag_status storage_return(storage *s) {
+    assert(s->owner);
+    void *data = data_new(s);
+    if (!data) return error_memory(NULL, s->size_bytes);
+    memcpy(data, s->data, s->size_bytes);
+    storage_owner *owner = s->owner;
+    s->data = data;
+    s->owner = NULL;
+    owner->release(owner);
+    return AG_OK;
 }
 
 static storage *storage_retain(storage *s) {
@@ -69,17 +94,10 @@ static bool drop_ref(atomic_int *refs) {
 
 static void storage_release(storage *s) {
     if (!drop_ref(&s->refs)) return;
-    if (s->release) {
-        void (*release)(void *) = s->release;
-        void *context;
-        memcpy(&context, s->inline_data, sizeof context);
-        heap_give(s, storage_bytes(true, sizeof context));
-        release(context);
-        return;
-    }
-    bool is_inline = s->data == (void *)s->inline_data;
-    if (!is_inline) s->device->free(s->device, s->data, s->size_bytes);
-    heap_give(s, storage_bytes(is_inline, s->size_bytes));
+    storage_owner *owner = s->owner;
+    if (!owner) data_free(s);
+    heap_give(s, storage_bytes(s->has_inline_room, s->size_bytes));
+    if (owner) owner->release(owner);
 }
 
 /* ---- tensors ---- */
@@ -123,16 +141,16 @@ ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tenso
 }
 
 ag_status tensor_from_memory(ag_dtype dtype, const shape *s, ag_device *device, void *data, size_t size_bytes,
-                             void (*release)(void *), void *context, ag_tensor **out) {
-    assert(device->is_host && data && (uintptr_t)data % 16 == 0 && release);
+                             storage_owner *owner, ag_tensor **out) {
+    assert(device->is_host && data && (uintptr_t)data % 16 == 0 && owner);
     assert(size_bytes >= (size_t)shape_numel(s) * dtype_size(dtype));
     ag_tensor *tensor = tensor_make(dtype, s);
     if (!tensor) return error_memory(NULL, tensor_bytes(s->ndim));
     shape_contiguous_strides(s, tensor->strides);
-    tensor->storage = storage_over(device, data, size_bytes, release, context);
+    tensor->storage = storage_over(device, data, size_bytes, owner);
     if (!tensor->storage) {
         heap_give(tensor, tensor_bytes(tensor->ndim));
-        return error_memory(NULL, storage_bytes(true, sizeof context));
+        return error_memory(NULL, storage_bytes(false, size_bytes));
     }
     *out = tensor;
     return AG_OK;

@@ -20,16 +20,23 @@
 
 #define STORAGE_INLINE_BYTES 64
 
+/* storage_owner is who owns memory that is not the device's: a part of the owner's struct. release is called once for each
+ * storage over the memory, by the thread that gives the storage's last view back. */
+typedef struct storage_owner {
+    void (*release)(struct storage_owner *owner);
+} storage_owner;
+
 typedef struct storage {
     atomic_int refs;
     _Atomic uint32_t version;     /* in-place changes so far */
     atomic_int num_tracked_views; /* live views that the tape knows: in-place changes are then refused */
     atomic_bool is_charged;       /* some holder's bookkeeping counts these bytes: ag_tensor_charge */
+    bool has_inline_room;
     ag_device *device;
     void *data;
     size_t size_bytes;
-    void (*release)(void *context);           /* of memory that is not the device's: called last; else NULL */
-    _Alignas(16) unsigned char inline_data[]; /* the data when it is small, the context of release, else none */
+    storage_owner *owner;                     /* of memory that is not the device's; else NULL */
+    _Alignas(16) unsigned char inline_data[]; /* room for the data when it is small, else none */
 } storage;
 
 struct node; /* autograd/tape.h */
@@ -53,10 +60,14 @@ struct ag_tensor {
 /* tensor_new makes a contiguous tensor over fresh, uninitialised storage on device. s is checked by the caller. */
 ag_status tensor_new(ag_dtype dtype, const shape *s, ag_device *device, ag_tensor **out);
 /* tensor_from_memory makes a contiguous tensor over size_bytes of memory at data (aligned to 16) that somebody else owns; it counts
- * as no memory of the device. release(context) is called once, by the thread that gives the last view back, never when this
- * fails. */
+ * as no memory of the device. The owner's release is never called when this fails. */
 ag_status tensor_from_memory(ag_dtype dtype, const shape *s, ag_device *device, void *data, size_t size_bytes,
-                             void (*release)(void *context), void *context, ag_tensor **out);
+                             storage_owner *owner, ag_tensor **out);
+/* storage_move puts a storage of a host device into its owner's memory at data, which holds the values already; views stay what
+ * they are, addresses that were taken do not. Nobody may use the storage meanwhile. */
+void storage_move(storage *s, void *data, storage_owner *owner);
+/* storage_return brings it back into memory of the device, with its values; on failure it stays where it is. */
+ag_status storage_return(storage *s);
 /* tensor_scalar makes a weak 0-d tensor that holds value: i64 when is_integer, else f64. */
 ag_status tensor_scalar(double value, bool is_integer, ag_device *device, ag_tensor **out);
 /* tensor_view makes another handle on source's storage. */

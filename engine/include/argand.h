@@ -387,7 +387,8 @@ typedef struct ag_collective {
 AG_API bool ag_collective_supports(const char *kind, const char *op, ag_dtype dtype, ag_device *device, char *reason, size_t len);
 /* ag_collective_run does it and waits. *out: the result, the caller's, NULL where there is none. Never recorded for gradients. A
  * call that this rank refuses (AG_E_DTYPE, AG_E_DEVICE, AG_E_SHAPE …) is told to the others, who fail with AG_E_MISMATCH naming
- * this rank and the reason, as soon as they make their call. */
+ * this rank and the reason, as soon as they make their call. But a send that has returned is not told: over ZeroMQ one of up to
+ * 2 MiB may return before its receiver makes its call. */
 AG_API ag_status ag_collective_run(ag_group *group, const ag_collective *c, ag_tensor **out);
 /* ag_collective_start begins it; calls run in the order in which they were started. The input must not be written to before the
  * work is done. */
@@ -454,7 +455,8 @@ typedef struct ag_ddp_options {
     const char *start;        /* "broadcast": rank 0's values for all; "verify": they must be equal */
     const char *check_finite; /* "skip": tell by ag_ddp_result; "error": AG_E_VALUE on all ranks; NULL: do not look */
     bool shared_result;       /* p.grad is memory that all ranks of a host read: less time and memory; nobody may write to it */
-    bool shard;               /* each rank updates the parameters it owns: ag_ddp_place.owner, ag_ddp_share */
+    const char *shard;        /* each rank updates the parameters it owns (ag_ddp_place.owner), and all call ag_ddp_share then.
+                                 "ranks": all ranks divide them; "host": those of each host do, and have them in common */
     double timeout_s;         /* of a reduction; the group's */
     const char *refusal;      /* this rank cannot register; the others are told why, and the call fails on all */
 } ag_ddp_options;
@@ -476,7 +478,7 @@ typedef struct ag_ddp_place {
     const char *name; /* valid while the job lives */
     int position;     /* in the order of registration */
     int bucket;
-    int owner;        /* the rank that updates it, in a job with `shard` */
+    int owner;        /* the rank that updates it, in a job with `shard`; with "host" the one on this host */
     int64_t offset;   /* elements from the start of the bucket */
 } ag_ddp_place;
 /* ag_ddp_find returns the job that a tensor is registered with, NULL when it is with none; place may be NULL. */
@@ -499,7 +501,12 @@ AG_API ag_status ag_ddp_sync(ag_ddp *ddp, bool contributes, ag_ddp_result *out);
  * where it does. */
 AG_API ag_status ag_ddp_verify(ag_ddp *ddp);
 /* ag_ddp_share gives all ranks the values of the parameters as their owners have them, after the owners have updated them: for
- * jobs with `shard` (else AG_E_STATE), in which a rank's optimizer has state for an n-th of the parameters. */
+ * jobs with `shard` (else AG_E_STATE), in which a rank's optimizer has state for an n-th of the parameters.
+ *
+ * With "host" the parameters of all ranks of a host lie in one memory until the job is freed: nothing is sent, there is one copy
+ * of them and of the optimizer's state a host, and what one rank writes to a parameter is written for all. A parameter must not
+ * share its memory with a tensor that is none (AG_E_ARGUMENT), and addresses taken before ag_ddp_open are void after it. Between
+ * ag_ddp_sync and ag_ddp_share only owners may touch parameters. Ranks without shared memory each update all, in their own copy. */
 AG_API ag_status ag_ddp_share(ag_ddp *ddp);
 /* ag_ddp_report names the parameters and ranks that had NaN or Inf in the last step; "" = none, or not looked for. */
 AG_API const char *ag_ddp_report(const ag_ddp *ddp);

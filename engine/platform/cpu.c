@@ -66,15 +66,26 @@ const char *cpu_model(void) {
     return model_name;
 }
 
+static long long number_in(const char *path) {
+    long long number = 0;
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%lld", &number) != 1) number = 0;
+    if (file) fclose(file);
+    return number;
+}
+
 /* A container's share of the machine ("max 100000" or "150000 100000": quota and period in us), rounded up; 0 = no bound. */
 int cpu_quota(void) {
     FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!file) return 0;
     long long quota = 0, period = 0;
-    int num_read = fscanf(file, "%lld %lld", &quota, &period);
-    fclose(file);
-    if (num_read != 2 || quota <= 0 || period <= 0) return 0;
-    return (int)((quota + period - 1) / period);
+    if (file) {
+        if (fscanf(file, "%lld %lld", &quota, &period) != 2) quota = 0;
+        fclose(file);
+    } else { /* the first version of control groups; -1 = no bound */
+        quota = number_in("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+        period = number_in("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+    }
+    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
 }
 
 #ifdef __linux__

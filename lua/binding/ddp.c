@@ -24,7 +24,7 @@ static ddp_handle *check_job(lua_State *L, binding *b) {
         binding_fail(L, b, AG_E_ARGUMENT, "ddp", "job", "expected a job, got %s", luaL_typename(L, 1));
     lua_settop(L, -3);
     ddp_handle *h = lua_touserdata(L, 1);
-    if (!h->ddp) binding_fail(L, b, AG_E_STATE, "ddp", "job", "the job is closed");
+    if (!h->ddp) binding_fail(L, b, AG_E_STATE, "ddp", "job", "the job is closed; dist.register makes another one");
     return h;
 }
 
@@ -53,14 +53,13 @@ static ag_ddp_options read_options(lua_State *L, int table) {
         .compress = binding_string_field(L, table, "compress"),
         .start = binding_string_field(L, table, "start"),
         .check_finite = binding_string_field(L, table, "check_finite"),
+        .shard = binding_string_field(L, table, "shard"),
         .timeout_s = binding_number_field(L, table, "timeout"),
         .refusal = binding_string_field(L, table, "refusal"),
     };
     lua_getfield(L, table, "shared_result");
-    lua_getfield(L, table, "shard");
-    o.shared_result = lua_toboolean(L, -2);
-    o.shard = lua_toboolean(L, -1);
-    lua_pop(L, 2);
+    o.shared_result = lua_toboolean(L, -1);
+    lua_pop(L, 1);
     return o;
 }
 

@@ -402,7 +402,7 @@ static void data_parallel(void) {
     REFUSED(AG_E_AUTODIFF, ag_ddp_check(w));
     OK(ag_tensor_set_requires_grad(w, true));
     OK(ag_ddp_check(w));
-    OK(ag_ddp_open(g, &(ag_ddp_item){"w", w}, 1, NULL, 0, &(ag_ddp_options){.shard = true, .check_finite = "skip"}, &ddp));
+    OK(ag_ddp_open(g, &(ag_ddp_item){"w", w}, 1, NULL, 0, &(ag_ddp_options){.shard = "ranks", .check_finite = "skip"}, &ddp));
     REFUSED(AG_E_STATE, ag_ddp_check(w));
     CHECK(ag_ddp_find(w, &place) == ddp && strcmp(place.name, "w") == 0 && place.owner == 0);
     ag_ddp_set_accumulating(ddp, true);

@@ -126,6 +126,11 @@ describe("a job of one rank", function()
     local wrong = {
       {"option", "did you mean 'op'", dist.all_reduce, t, {opp = "sum"}},
       {"option", "op: expected string, got number", dist.all_reduce, t, {op = 3}},
+      {"option", "options: expected a table, got number", dist.broadcast, t, 0},
+      {"option", "options: expected a table, got number", dist.barrier, 3},
+      {"option", "options: expected a table, got", dist.all_reduce, t, t},
+      {"option", "options: expected a table, got number", dist.send, t, 0, 5},
+      {"state", "repeats elements", dist.all_reduce_, ag.tensor({1}):expand {4}},
       {"value", "op: expected sum, mean", dist.all_reduce, t, {op = "product"}},
       {"value", "algorithm", dist.all_reduce, t, {algorithm = "fast"}},
       {"argument", "expected a tensor, a number or a table of them, got string", dist.all_reduce, "t"},

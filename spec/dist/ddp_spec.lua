@@ -201,6 +201,18 @@ describe("a job of one rank", function()
     check.done()
   end)
 
+  it("takes no step with another model's optimizer, nor after its end", function()
+    local model, other = model_of(1), model_of(2)
+    local job = dist.register(model)
+    loss_of(model, batch_of(1)):backward()
+    local ok, err = pcall(job.step, job, optim.SGD(other:parameters(), {lr = 1}))
+    assert(not ok and err.code == "argument" and err.message:find "none of the parameters that were registered", tostring(err))
+    assert.equal(1, (job:step(optim.SGD(model:parameters(), {lr = 1}))))
+    job:close()
+    ok, err = pcall(job.sync, job)
+    assert(not ok and err.code == "state" and err.message:find "dist.register makes another one", tostring(err))
+  end)
+
   it("adds up under no_sync, starts anew after zero_grad, and passes errors on", function()
     local model, alone = model_of(4), model_of(4)
     local job = dist.register(model)
@@ -390,8 +402,7 @@ describe("a job of several ranks", function()
     ]])
   end)
 
-  on_ranks("shares the optimizer's work, with the same result", function()
-    assert_ok(3, [[
+  local SHARES = [[
       local n, rank = dist.size(), dist.rank()
       local function train(opts)
         local model = model_of(1)
@@ -411,11 +422,46 @@ describe("a job of several ranks", function()
         return values_of(model:parameters()), states, own
       end
       local expected, all = train {hash_every = 1}
-      local got, states, own = train {shard = true, hash_every = 1}
-      assert(all == 4 and states == own and own < 4, states)
-      assert(distance(expected, got) == 0)
+      for _, shard in ipairs {"ranks", "host"} do
+        local got, states, own = train {shard = shard, hash_every = 1}
+        local is_shared = shard == "ranks" or dist.info().transport == "shm"
+        assert(all == 4 and states == own and is_shared == (own < 4), states)
+        assert(distance(expected, got) == 0)
+      end
       say "ok"
-    ]])
+  ]]
+  for _, transport in ipairs {"shm", "tcp"} do
+    on_ranks("shares the optimizer's work, with the same result, over " .. transport, function() assert_ok(3, SHARES, transport) end)
+  end
+
+  -- A save and a load in the middle, and a registration anew, as after a regroup: what was in common is each rank's own in between.
+  on_ranks("has one copy of the parameters on a host, and gives each rank its own again", function()
+    assert_ok(3, [[
+      local rank = dist.rank()
+      local model = model_of(rank)
+      local kept = model:state_dict()
+      local function train(steps)
+        local job, opt = dist.register(model, {shard = "host"}), optim.SGD(model:parameters(), {lr = 0.1})
+        for step = 1, steps do
+          loss_of(model, batch_of(step * 3 + rank)):backward()
+          job:step(opt)
+          opt:zero_grad()
+        end
+        local p = model:parameters()[1]
+        dist.barrier()
+        if rank == 1 then ag.no_grad(function() p:fill_(7) end) end
+        dist.barrier()
+        assert(p:get(1, 1) == 7 and kept["1.weight"]:get(1, 1) == 7, "seen by all, in views, too")
+        dist.barrier()
+        job:close()
+        ag.no_grad(function() p:fill_(rank) end)
+        dist.barrier()
+        assert(p:get(2, 2) == rank and kept["1.weight"]:get(2, 2) == rank, "each rank's own again")
+      end
+      train(2)
+      train(1)
+      say "ok"
+    ]], "shm")
   end)
 
   on_ranks("tells all ranks what differs", function()

@@ -161,6 +161,19 @@ describe("several ranks on each of two hosts", function()
     end
   end)
 
+  -- The ranks of a host divide the parameters; one that is alone updates all.
+  spec("have parameters in common on each host", function()
+    local owners = {["11222"] = {[0] = "0,0,1,1", "0,0,1,1", "2,3,3,4", "2,3,3,4", "2,3,3,4"},
+                    ["121"] = {[0] = "0,0,2,2", "1,1,1,1", "0,0,2,2"}}
+    for placement, expected in pairs(owners) do
+      for index, rank in pairs(run(placement, "dist_worker_hierarchy.lua", {"train_in_common", placement})) do
+        local done = rank:first "done"
+        assert(done and done.wrong == "" and done.num_right == "12", rank:text())
+        assert.equal(expected[index], rank:first("owners").owners)
+      end
+    end
+  end)
+
   -- Rank 1 is the other one on the leader's host, a leader, and alone on its host.
   for _, placement in ipairs {"112", "122", "121"} do
     spec("tell all ranks of another call on one of them in the same words, " .. placement, function()

@@ -241,6 +241,8 @@ static void check_equal_bits(rank_test *t, const model *m) {
 
 /* ---- cases ---- */
 
+#include "ddp_shares.h"
+
 typedef struct variant {
     ag_ddp_options options;
     ag_dtype dtype;
@@ -452,38 +454,6 @@ static void uneven(rank_test *t) {
     ag_ddp_free(ddp);
     model_free(&m);
     model_free(&alone);
-}
-
-/* Each rank updates what it owns, then they tell one another: as if each had updated all. */
-static void shares(rank_test *t) {
-    model m, all;
-    model_init(t, &m, AG_F32, 1);
-    model_init(t, &all, AG_F32, 1);
-    ag_ddp *ddp = job_of(t, &m, &(ag_ddp_options){.shard = true, .bucket_bytes = 64}), *whole = job_of(t, &all, NULL);
-    for (int step = 0; ddp && whole && step < 3; step++) {
-        backward_of(t, &m, step * t->size + t->rank);
-        backward_of(t, &all, step * t->size + t->rank);
-        sync_of(t, ddp, true);
-        sync_of(t, whole, true);
-        for (int i = 0; i < NUM_PARAMETERS; i++) {
-            ag_ddp_place place = {.owner = -1};
-            if (ag_ddp_find(m.parameters[i], &place) != ddp || place.owner < 0 || place.owner >= t->size) fail(t, "no owner");
-            if (place.owner != t->rank) ok(t, ag_tensor_set_grad(m.parameters[i], NULL), "set_grad");
-        }
-        model_step(t, &m);
-        model_step(t, &all);
-        ok(t, ag_ddp_share(ddp), "share");
-        float got[512], expected[512];
-        read_all(t, m.parameters, got);
-        read_all(t, all.parameters, expected);
-        all_near(t, got, expected, NUM_ELEMENTS, 0, "a parameter");
-        check_equal_bits(t, &m);
-    }
-    if (whole) failed_with(t, ag_ddp_share(whole), AG_E_STATE, "every rank updates all parameters", "share without shard");
-    ag_ddp_free(ddp);
-    ag_ddp_free(whole);
-    model_free(&m);
-    model_free(&all);
 }
 
 /* The last rank's input has a NaN: all ranks skip, or fail, and know who it was. */
@@ -703,6 +673,8 @@ static const struct {
     {"gradients accumulate", accumulates, 1, 3, 4},
     {"uneven batches", uneven, 1, 5, 5},
     {"updates are shared out", shares, 1, 4, 1},
+    {"parameters in common", in_common, 1, 4, 2},
+    {"not in common", not_in_common, 1, 3, 1},
     {"NaN is attributed", not_finite, 1, 3, 4},
     {"a changed replica is found", tampered, 1, 3, 1},
     {"what differs is refused", refused, 2, 4, 1},

@@ -86,6 +86,29 @@ function actions.train()
     job:sync()
     expect("mean gradient", param.grad:eq((size + 1) / 2):all():item(), true)
   end
+  job:close()
+end
+
+-- Parameters that the ranks of a host have in common: each is updated once a host.
+function actions.train_in_common()
+  local params = {}
+  for i = 1, 4 do params[i] = ag.full({300, 7}, rank, {requires_grad = true}) end
+  local job = dist.register(params, {shard = "host"})
+  local optimizer = ag.optim.SGD(params, {lr = 1})
+  for step = 1, 3 do
+    local loss = 0
+    for _, param in ipairs(params) do loss = (param * (rank + 1)):sum() + loss end
+    loss:backward()
+    job:step(optimizer)
+    optimizer:zero_grad()
+    for _, param in ipairs(params) do
+      expect("updated once", param:eq(-step * (size + 1) / 2):all():item(), true)
+    end
+  end
+  local owners = {}
+  for i, param in ipairs(params) do owners[i] = dist.registered(param).owner end
+  emit("owners", {owners = table.concat(owners, ",")})
+  job:close()
 end
 
 function actions.absent_rank()

@@ -446,29 +446,7 @@ static void alone(rank_test *t) {
     failed_with(t, barrier(t->group, 0), AG_E_PEER, "rank 0 failed", 0, "a call after the abort");
 }
 
-static void shared_tensors_outlive(rank_test *t) {
-    enum { LEN = 3000 };
-    ag_tensor *own = NULL, *result = NULL, *sum = NULL, *tail = NULL;
-    void *data;
-    int n = t->size;
-    if (!ok(t, ag_group_shared_tensor(t->group, AG_F32, LEN, true, &own, &result), "shared_tensor")) return;
-    ag_tensor_data(own, &data);
-    for (int i = 0; i < LEN; i++) ((float *)data)[i] = (float)i;
-    ok(t, ag_collective_run(t->group, &(ag_collective){.kind = "all_reduce", .input = own, .out = result}, &sum), "in it");
-    if (sum != result) fail(t, "the result lies elsewhere");
-    tail = part(t, own, 1000, 500);
-    ok(t, ag_collective_run(t->group, &(ag_collective){.kind = "all_reduce", .input = tail, .out = tail}, NULL),
-       "a part of it");
-    ag_tensor_release(sum);
-    ok(t, ag_group_close(t->group, 10), "close");
-    t->group = NULL;
-    holds(t, result, LEN, 0, n, "after the close");
-    holds(t, tail, 500, 1000.0 * n, n, "after the close, own");
-    ag_tensor_release(own);
-    ag_tensor_release(result);
-    holds(t, tail, 500, 1000.0 * n, n, "by the last view");
-    ag_tensor_release(tail);
-}
+#include "group_shared.h"
 
 /* The last rank stays away; over processes the error tells what it is at. */
 static void absent_rank(rank_test *t) {
@@ -739,6 +717,7 @@ static const struct {
     {"abort from a thread", abort_from_a_thread, ON_ALL, 2, 3, 1, {0}},
     {"alone", alone, ON_ALL, 1, 1, 1, {0}},
     {"shared tensors after the close", shared_tensors_outlive, ON_ALL, 1, 3, 1, {0}},
+    {"a close with shared tensors", closed_with_tensors, ON_THREADS | ON_SHM, 2, 3, 1, {0}},
     {"an absent rank", absent_rank, ON_ALL, 2, 3, 1, {0}},
     {"long times", long_times, ON_ALL, 2, 2, 1, {.timeout_s = INFINITY}},
     {"an interrupted call", interrupted_call, ON_THREADS, 2, 3, 2, {.during = interrupt_ranks}},

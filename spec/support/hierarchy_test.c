@@ -14,6 +14,7 @@
 #include "dist/algorithm/reduce.h"
 #include "dist/transport/hierarchy.h"
 #include "dist/transport/shm/arena.h"
+#include "platform/interrupt.h"
 #include "support/zmq_world.h"
 
 #define SLOT_BYTES    512 /* several windows */
@@ -395,6 +396,40 @@ static void test_failures(const layout *l) {
     report(name, 4 * l->size + is_paired);
 }
 
+/* ---- calls of a worker ---- */
+
+/* They go on after a Ctrl-C, which is for the thread that waits for them. */
+static void test_background(const layout *l) {
+    static world w;
+    open_hosts(&w, l);
+    uint64_t random = 1;
+    job_options o = {
+        .kind = COLLECTIVE_ALL_REDUCE, .algorithm = ALGORITHM_DIRECT, .dtype = AG_F32, .count = 900, .size = l->size};
+    job j;
+    step steps[MAX_RANKS];
+    lane lanes[MAX_RANKS] = {0};
+    job_make(&j, &o, &random);
+    expect_hierarchy(&j, l, &o, 0);
+    uint64_t sequence = world_number(&w, 0, &o);
+    for (int rank = 0; rank < l->size; rank++) {
+        steps[rank] = step_of(&j.calls[rank], sequence, 60);
+        steps[rank].call.is_background = true;
+        steps[rank].delay_us = rank == l->size - 1 ? 50000 : 0; /* the others are to wait */
+        lanes[rank] = (lane){.w = &w, .rank = rank, .steps = &steps[rank], .num_steps = 1};
+    }
+    interrupt_raise();
+    run_lanes(lanes, l->size);
+    interrupt_clear();
+    for (int rank = 0; rank < l->size; rank++)
+        if (lanes[rank].status != AG_OK || !job_is_right(&j, rank))
+            fail("%s, rank %d: %s", l->name, rank, lanes[rank].status == AG_OK ? "a wrong result" : lanes[rank].own.message);
+    world_close(&w);
+    job_free(&j);
+    char name[64];
+    snprintf(name, sizeof name, "an interrupt beside a worker's call, %s", l->name);
+    report(name, l->size);
+}
+
 /* ---- ends at any moment ---- */
 
 typedef struct end {
@@ -469,6 +504,7 @@ int main(void) {
         test_results(&l, add_moves, "other kinds");
         test_results(&l, add_absences, "absent ranks");
         if (l.num_hosts == 2) test_failures(&l);
+        if (l.num_hosts == 2) test_background(&l);
         if (l.size == 4) test_cuts(&l);
     }
     return num_failures > 0;

@@ -2,7 +2,7 @@
 #ifndef ARGAND_SPEC_SUPPORT_SESSION_JOINERS_H
 #define ARGAND_SPEC_SUPPORT_SESSION_JOINERS_H
 
-#include "dist/group/session_message.h"
+#include "dist/group/session_internal.h"
 #include "dist/group/session_watch.h"
 #include "platform/interrupt.h"
 #include "support/session_board.h"
@@ -120,35 +120,37 @@ static void test_lost_while_joining(bool is_elsewhere) {
                         : "a rank is killed after its HELLO: all know at once");
 }
 
-static void join_later(rank_state *r) {
-    wait_go(r, 2);
-    live_on(r);
+/* Waits in vain for a rank that never comes, and tells when the coordinator has answered. */
+static bool tell_answered(void *context) {
+    rank_state *r = context;
+    if (__atomic_load_n(&r->session->link.is_acknowledged, __ATOMIC_RELAXED)) tell(r, 1);
+    return false;
 }
 
-static rank_body hello_of_one(int rank) { return rank == 0 ? live_on : rank == 1 ? say_hello : NULL; }
+static void join_watchfully(rank_state *r) {
+    session_join how = {.coordinator = 0, .answer_s = 20};
+    bool has_given_up;
+    r->setup.init_timeout_s = 20;
+    if (socket_context_new(NULL, 1, 8, &r->sockets) != AG_OK ||
+        session_start(r->sockets, &r->setup, &how, &r->end, &r->session) != AG_OK)
+        return object(r, "%s", error_record()->message);
+    tell_error(r, session_await(r->session, tell_answered, r, &has_given_up));
+    tell(r, 2);
+}
 
-/* Whoever takes the place of a rank that has just been killed is let in. Late, it comes to a job that has given up: then once more. */
-static void test_successor(void) {
-    bool has_joined = false;
-    for (int tries = 0; tries < 10 && !has_joined && problem[0] == '\0'; tries++) {
-        job j = start(2, hello_of_one, NULL);
-        while (phase_of(&j, 1) < 1) pause_ms(1);
-        atomic_store_explicit(&j.board->ranks[1].phase, 0, memory_order_release);
-        pid_t successor = fork();
-        if (successor == 0) run_rank(j.board, 1, 2, join_later);
-        end_rank(&j, 1, SIGKILL);
-        j.pids[1] = successor;
-        say(&j, 2);
-        await(&j, 1, -1);
-        has_joined = j.board->ranks[0].status == AG_OK && j.board->ranks[1].status == AG_OK;
-        if (!has_joined) {
-            expect(strstr(j.board->ranks[0].text, "while the others were joining"), "%s", j.board->ranks[0].text);
-            for (int rank = 0; rank < 2; rank++) end_rank(&j, rank, SIGKILL), j.board->ranks[rank].problem[0] = '\0';
-        }
-        finish(&j);
-    }
-    expect(has_joined, "nobody is let in");
-    report("the successor of a rank that was killed while joining");
+static rank_body watchful_but_three(int rank) { return rank == 3 ? NULL : join_watchfully; }
+
+static void test_coordinator_lost_while_joining(void) {
+    job j = start(4, watchful_but_three, NULL);
+    await(&j, 1, -1);
+    int64_t begin = clock_ns();
+    end_rank(&j, 0, SIGKILL);
+    await(&j, 2, 0);
+    expect_error(&j, 0, AG_E_PEER, 0, "rank 0 (host ");
+    expect_error(&j, 0, AG_E_PEER, 0, ") has ended while the others were joining");
+    expect_within(&j, 0, begin, 4);
+    finish(&j);
+    report("the coordinator is killed while it gathers the ranks");
 }
 
 /* Rank 1 gives up joining and ends; a new process takes its place long afterwards. */

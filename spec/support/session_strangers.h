@@ -7,7 +7,7 @@
 
 #include "dist/group/session_message.h"
 #include "dist/group/session_watch.h"
-#include "support/session_board.h"
+#include "support/session_joiners.h"
 
 static uint64_t random_next(uint64_t *state) {
     *state ^= *state << 13;
@@ -112,7 +112,7 @@ static void test_strangers(void) {
 }
 
 /* Ranks in different pid namespaces must not take each other's pids for their own; the loss shows by the connection. */
-static void live_apart(rank_state *r) {
+static void stand_apart(rank_state *r, rank_body body) {
     if (unshare(CLONE_NEWPID) != 0) {
         r->view->numbers[3] = 1;
         return tell(r, 2);
@@ -120,10 +120,7 @@ static void live_apart(rank_state *r) {
     pid_t child = fork();
     if (child == 0) {
         listen_first(r);
-        if (join(r))
-            tell(r, 1), tell_cancel(r, 10, 2);
-        else
-            object(r, "%s", r->view->text);
+        body(r);
         session_free(r->session);
         socket_context_free(r->sockets);
         r->session = NULL, r->sockets = NULL;
@@ -133,12 +130,24 @@ static void live_apart(rank_state *r) {
     waitpid(child, NULL, 0);
 }
 
-static void test_apart(int victim) {
-    char name[96];
-    job j = start(3, NULL, NULL);
+static void live_until_loss(rank_state *r) {
+    if (!join(r)) return object(r, "%s", r->view->text);
+    tell(r, 1);
+    tell_cancel(r, 10, 2);
+}
+
+static void live_apart(rank_state *r) { stand_apart(r, live_until_loss); }
+static void join_apart(rank_state *r) { stand_apart(r, join_watchfully); }
+
+/* In the second case a fourth rank is waited for. */
+static void test_apart(int victim, bool is_joining) {
+    char name[128];
+    const char *part =
+        is_joining ? "has closed its connection while the others were joining" : "has closed its connection without a goodbye";
+    job j = start(is_joining ? 4 : 3, NULL, NULL);
     for (int rank = 0; rank < 3; rank++) {
         j.pids[rank] = fork();
-        if (j.pids[rank] == 0) run_rank(j.board, rank, 3, live_apart);
+        if (j.pids[rank] == 0) run_rank(j.board, rank, j.size, is_joining ? join_apart : live_apart);
     }
     await(&j, 1, -1);
     bool is_possible = j.board->ranks[0].numbers[3] == 0;
@@ -146,11 +155,11 @@ static void test_apart(int victim) {
         int64_t begin = clock_ns();
         kill(j.board->ranks[victim].numbers[1], SIGKILL);
         await(&j, 2, victim);
-        expect_error(&j, victim, AG_E_PEER, victim, "has closed its connection without a goodbye");
+        expect_error(&j, victim, AG_E_PEER, victim, part);
         expect_within(&j, victim, begin, 4);
     }
     finish(&j);
-    snprintf(name, sizeof name, "rank %d of another pid namespace is killed%s", victim,
+    snprintf(name, sizeof name, "rank %d of another pid namespace is killed%s%s", victim, is_joining ? " while all join" : "",
              is_possible ? "" : ": not run, this user may not make namespaces");
     report(name);
 }
@@ -210,10 +219,11 @@ static void test_namespace(rank_body (*choose)(int rank), const char *what) {
     report(name);
 }
 
-/* A connection to the coordinator that breaks again and again: a relay in the parent cuts all of them every so often. */
+/* Connections to the coordinator that break: a relay in the parent cuts all of them, every so often or while it is shut. */
 typedef struct relay {
     int listener, port, target;
-    atomic_bool must_stop;
+    double cut_s;
+    atomic_bool is_shut, has_shut, must_stop;
     int pairs[16][2], num_pairs, num_cuts;
 } relay;
 
@@ -251,8 +261,10 @@ static void *run_relay(void *context) {
             if (got > 0 && send(p->pairs[i / 2][1 - i % 2], bytes, (size_t)got, MSG_NOSIGNAL) != got) last_cut = 0;
             if (got == 0) shutdown(p->pairs[i / 2][1 - i % 2], SHUT_WR);
         }
-        if (fds[0].revents & POLLIN) take_caller(p);
-        if (seconds_since(last_cut) > 0.25) cut_all(p), last_cut = clock_ns();
+        bool is_shut = atomic_load_explicit(&p->is_shut, memory_order_relaxed);
+        if (fds[0].revents & POLLIN && !is_shut) take_caller(p);
+        if (is_shut || seconds_since(last_cut) > p->cut_s) cut_all(p), last_cut = clock_ns();
+        atomic_store_explicit(&p->has_shut, is_shut, memory_order_relaxed);
     }
     cut_all(p);
     return NULL;
@@ -275,34 +287,83 @@ static void live_with_cuts(rank_state *r) {
     if (!session_leave(r->session, 8)) object(r, "leave");
 }
 
-static void test_cuts(void) {
+static bool open_relay(relay *p, double cut_s) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof address;
-    relay p = {
-        .listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
-    };
-    bool is_listening = bind(p.listener, (struct sockaddr *)&address, len) == 0 && listen(p.listener, 64) == 0 &&
-                        getsockname(p.listener, (struct sockaddr *)&address, &len) == 0;
-    p.port = ntohs(address.sin_port);
-    job j = start(4, NULL, NULL);
-    for (int rank = 0; rank < 4 && is_listening; rank++) {
-        j.board->ranks[rank].numbers[0] = p.port;
+    *p = (relay){.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), .cut_s = cut_s};
+    bool is_listening = bind(p->listener, (struct sockaddr *)&address, len) == 0 && listen(p->listener, 64) == 0 &&
+                        getsockname(p->listener, (struct sockaddr *)&address, &len) == 0;
+    p->port = ntohs(address.sin_port);
+    return is_listening;
+}
+
+/* Starts ranks that are to dial the relay, and the relay's thread. */
+static job start_behind(relay *p, int size, rank_body body, pthread_t *thread) {
+    job j = start(size, NULL, NULL);
+    for (int rank = 0; rank < size; rank++) {
+        j.board->ranks[rank].numbers[0] = p->port;
         j.pids[rank] = fork();
-        if (j.pids[rank] == 0) run_rank(j.board, rank, 4, live_with_cuts);
+        if (j.pids[rank] == 0) run_rank(j.board, rank, size, body);
     }
-    while ((p.target = atomic_load_explicit(&j.board->port, memory_order_acquire)) == 0) pause_ms(1);
+    while ((p->target = atomic_load_explicit(&j.board->port, memory_order_acquire)) == 0) pause_ms(1);
+    pthread_create(thread, NULL, run_relay, p);
+    return j;
+}
+
+static void close_relay(relay *p, pthread_t thread) {
+    atomic_store_explicit(&p->must_stop, true, memory_order_relaxed);
+    pthread_join(thread, NULL);
+    close(p->listener);
+}
+
+static void test_cuts(void) {
+    relay p;
     pthread_t thread;
-    pthread_create(&thread, NULL, run_relay, &p);
+    if (!expect(open_relay(&p, 0.25), "no relay")) return report("a relay");
+    job j = start_behind(&p, 4, live_with_cuts, &thread);
     await(&j, 1, -1);
     say(&j, 1);
     await(&j, 2, -1);
     expect_error(&j, -1, AG_E_USER, 2, "enough");
     finish(&j);
-    atomic_store_explicit(&p.must_stop, true, memory_order_relaxed);
-    pthread_join(thread, NULL);
-    close(p.listener);
-    expect(is_listening && p.num_cuts >= 6, "%d connections were cut", p.num_cuts);
+    close_relay(&p, thread);
+    expect(p.num_cuts >= 6, "%d connections were cut", p.num_cuts);
     report("connections that break again and again lose nothing");
+}
+
+static void abort_unheard(rank_state *r) {
+    listen_first(r);
+    if (r->rank != 0) snprintf(r->address, sizeof r->address, "tcp://127.0.0.1:%d", r->view->numbers[0]);
+    if (!join(r)) return object(r, "%s", r->view->text);
+    tell(r, 1);
+    wait_go(r, 1);
+    if (r->rank == 1) session_abort(r->session, AG_E_USER, 1, "enough");
+    tell(r, 2);
+    wait_go(r, 2);
+    tell_cancel(r, 5, 3);
+    wait_go(r, 3); /* a rank that goes would be heard, too */
+}
+
+/* A rank aborts while nobody can hear it, and lives on: the others learn of it when the connection is there again. (Should that
+ * take too long, they hold the rank for lost.) */
+static void test_abort_over_a_cut(void) {
+    relay p;
+    pthread_t thread;
+    if (!expect(open_relay(&p, 1e9), "no relay")) return report("a relay");
+    job j = start_behind(&p, 3, abort_unheard, &thread);
+    await(&j, 1, -1);
+    atomic_store_explicit(&p.is_shut, true, memory_order_relaxed);
+    while (!atomic_load_explicit(&p.has_shut, memory_order_relaxed)) pause_ms(1);
+    say(&j, 1);
+    await(&j, 2, -1);
+    pause_ms(1300);
+    atomic_store_explicit(&p.is_shut, false, memory_order_relaxed);
+    say(&j, 2);
+    await(&j, 3, -1);
+    say(&j, 3);
+    finish(&j);
+    close_relay(&p, thread);
+    report("a rank aborts while its connection is broken");
 }
 
 #endif

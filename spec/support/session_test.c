@@ -7,8 +7,10 @@
 
 #include "dist/group/session_message.h"
 #include "support/session_board.h"
+#include "support/session_gathering.h"
 #include "support/session_joiners.h"
 #include "support/session_strangers.h"
+#include "support/session_threads.h"
 
 /* ---- joining ---- */
 
@@ -326,6 +328,42 @@ static void test_silent_end(rank_body (*choose)(int rank), int who, const char *
     report(name);
 }
 
+/* The processor time of this process so far. */
+static double seconds_used(void) {
+    struct rusage used;
+    getrusage(RUSAGE_SELF, &used);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
+}
+
+static void wait_idly(rank_state *r) {
+    if (!join(r)) return object(r, "%s", r->view->text);
+    tell(r, 1);
+    wait_go(r, 1);
+    double begin = seconds_used();
+    pause_ms(1200);
+    if (seconds_used() - begin > 0.3) object(r, "%.2f s of processor time went by", seconds_used() - begin);
+    tell(r, 2);
+    tell_cancel(r, 10, 3);
+}
+
+/* Rank 2 ends while the coordinator is stopped: whoever sees it waits without haste for what the coordinator will say. */
+static void test_death_in_silence(void) {
+    job j = start(3, NULL, wait_idly);
+    await(&j, 1, -1);
+    end_rank(&j, 0, SIGSTOP);
+    waitpid(j.pids[0], NULL, WUNTRACED);
+    pause_ms(300); /* three heartbeats */
+    end_rank(&j, 2, SIGKILL);
+    say(&j, 1);
+    while (phase_of(&j, 1) < 2 && phase_of(&j, 1) != 99) pause_ms(2);
+    end_rank(&j, 0, SIGCONT);
+    await(&j, 3, 2);
+    expect_error(&j, 2, AG_E_PEER, 2, "has ended without closing");
+    finish(&j);
+    report("a rank ends while the coordinator is stopped");
+}
+
 static void test_pause(void) {
     job j[2] = {start(3, NULL, live_on), start(3, NULL, live_on)};
     for (int i = 0; i < 2; i++) await(&j[i], 1, -1);
@@ -367,7 +405,8 @@ static void stay(rank_state *r) {
     if (cancel_is_raised(&r->end)) object(r, "a cancel: %s", r->end.reason);
     begin = clock_ns();
     bool all_left = session_leave(r->session, 5);
-    if (all_left != (leaver != 0)) object(r, "leave: %s", all_left ? "all have left" : "not all have left");
+    /* Without the coordinator nobody knows of a third one. */
+    if (all_left != (leaver != 0 || r->size == 2)) object(r, "leave: %s", all_left ? "all have left" : "not all have left");
     if (seconds_since(begin) > 3) object(r, "leave took %.1f s", seconds_since(begin));
     tell(r, 2);
 }
@@ -389,11 +428,11 @@ static rank_body zero_leaves_others_stay(int rank) { return rank == 0 ? leave_ea
 static rank_body two_leaves_others_go(int rank) { return rank == 2 ? leave_early : go_further; }
 static rank_body zero_leaves_others_go(int rank) { return rank == 0 ? leave_early : go_further; }
 
-static void test_early_leave(rank_body (*choose)(int rank), int leaver) {
+static void test_early_leave(rank_body (*choose)(int rank), int leaver, int size) {
     char name[96];
-    job j = start(4, choose, NULL);
+    job j = start(size, choose, NULL);
     await(&j, 1, -1);
-    for (int rank = 0; rank < 4; rank++) j.board->ranks[rank].numbers[0] = leaver;
+    for (int rank = 0; rank < size; rank++) j.board->ranks[rank].numbers[0] = leaver;
     say(&j, 1);
     while (phase_of(&j, leaver) < 2) pause_ms(2);
     waitpid(j.pids[leaver], NULL, 0);
@@ -402,7 +441,7 @@ static void test_early_leave(rank_body (*choose)(int rank), int leaver) {
     pause_ms(1000);
     say(&j, 2);
     finish(&j);
-    snprintf(name, sizeof name, "rank %d leaves and ends, the others go on", leaver);
+    snprintf(name, sizeof name, "rank %d of %d leaves and ends, the others go on", leaver, size);
     report(name);
 }
 
@@ -462,7 +501,8 @@ static const char *regroup_control; /* NULL = the abstract address of each rank 
 static int regroup_min_size;
 static double regroup_grace_s;
 static bool regroup_takes_new_context;
-static int mismatch_victim = -1; /* >= 0: each rank says that its call and the next rank's differ; this one waits for its end */
+static int disagreement_victim = -1; /* >= 0: each rank blames others (see below), and this one waits for its end */
+static ag_status disagreement;       /* AG_E_MISMATCH: itself and the next rank; AG_E_TIMEOUT: the next one */
 
 static void regroup(rank_state *r) {
     session *next = NULL;
@@ -473,9 +513,10 @@ static void regroup(rank_state *r) {
     if (!join(r)) return object(r, "%s", r->view->text);
     tell(r, 1);
     if (r->view->is_true) session_abort(r->session, AG_E_USER, r->rank, "this rank has failed");
-    while (r->rank == mismatch_victim) pause();
-    if (mismatch_victim >= 0)
-        cancel_raise_all(&r->end, AG_E_MISMATCH, (int32_t[]){r->rank, (r->rank + 1) % r->size}, 2, "calls that differ", NULL);
+    while (r->rank == disagreement_victim) pause();
+    if (disagreement_victim >= 0)
+        cancel_raise_all(&r->end, disagreement, (int32_t[]){(r->rank + 1) % r->size, r->rank},
+                         disagreement == AG_E_MISMATCH ? 2 : 1, "what each rank sees is another thing", NULL);
     if (!wait_cancel(r, 10)) return object(r, "no cancel");
     cancel_init(&end);
     session_setup setup = r->setup;
@@ -572,14 +613,15 @@ static void test_living_culprit(int culprit) {
     report(name);
 }
 
-/* The calls of three ranks differ, and one of the ranks dies before the others have regrouped. */
-static void test_regroup_after_mismatch(int victim, const char *control) {
+/* Three ranks blame one another, and one of them dies before the others have regrouped. */
+static void test_regroup_after_disagreement(ag_status code, int victim, const char *control) {
     char name[96];
     regroup_min_size = 2;
     regroup_grace_s = 1;
     regroup_control = control;
     regroup_takes_new_context = false;
-    mismatch_victim = victim;
+    disagreement_victim = victim;
+    disagreement = code;
     job j = start(3, NULL, regroup);
     await(&j, 1, -1);
     end_rank(&j, victim, SIGKILL);
@@ -591,120 +633,10 @@ static void test_regroup_after_mismatch(int victim, const char *control) {
         new_rank++;
     }
     finish(&j);
-    mismatch_victim = -1;
-    snprintf(name, sizeof name, "regroup after a mismatch in which rank %d dies%s", victim, control ? ", over TCP" : "");
+    disagreement_victim = -1;
+    snprintf(name, sizeof name, "regroup after a %s in which rank %d dies%s", code == AG_E_TIMEOUT ? "timeout" : "mismatch",
+             victim, control ? ", over TCP" : "");
     report(name);
-}
-
-/* ---- threads, forks, memory ---- */
-
-typedef struct member_thread {
-    pthread_t thread;
-    board *board;
-    int rank;
-    socket_context *sockets;
-    rank_state state;
-} member_thread;
-
-static void *live_as_thread(void *context) {
-    member_thread *t = context;
-    rank_state *r = &t->state;
-    session_progress table[6];
-    set_up(r, t->board, t->rank, 6);
-    r->setup.heartbeat_s = 0.02;
-    r->sockets = t->sockets;
-    if (!join(r)) {
-        object(r, "%s", r->view->text);
-        return NULL;
-    }
-    for (int round = 0; round < 20; round++) {
-        session_note(r->session, (uint64_t)round + 1, (uint64_t)round, NULL);
-        session_note_text(r->session, "exchange");
-        exchange_round(r, 100, round);
-        if (round % 7 == 0 && session_table(r->session, 5, table) != AG_OK) object(r, "%s", error_record()->message);
-    }
-    if (t->rank % 2) session_abort(r->session, AG_E_USER, t->rank, "enough"); /* several at once */
-    if (!wait_cancel(r, 5)) object(r, "no cancel");
-    if (!session_leave(r->session, 5)) object(r, "leave");
-    session_free(r->session);
-    return NULL;
-}
-
-static void test_threads(void) {
-    job j = start(6, NULL, NULL);
-    member_thread threads[6];
-    socket_context *sockets = NULL;
-    if (!expect(socket_context_new(NULL, 1, 32, &sockets) == AG_OK, "%s", error_record()->message)) return report("threads");
-    for (int i = 0; i < 6; i++) {
-        threads[i] = (member_thread){.board = j.board, .rank = i, .sockets = sockets};
-        pthread_create(&threads[i].thread, NULL, live_as_thread, &threads[i]);
-    }
-    for (int i = 0; i < 6; i++) pthread_join(threads[i].thread, NULL);
-    socket_context_free(sockets);
-    finish(&j);
-    report("six sessions in one process");
-}
-
-static void fork_with_session(rank_state *r) {
-    unsigned char bytes[8] = {0};
-    session_progress table[1];
-    if (!join(r)) return object(r, "%s", r->view->text);
-    pid_t child = fork();
-    if (child == 0) {
-        bool is_refused = session_exchange(r->session, bytes, 8, bytes, clock_ns() + 1000000000) == AG_E_STATE &&
-                          session_table(r->session, 1, table) == AG_E_STATE && !session_leave(r->session, 1);
-        session_abort(r->session, AG_E_USER, 0, "not the child's");
-        session_free(r->session);
-        _exit(is_refused && !cancel_is_raised(&r->end) ? 0 : 1);
-    }
-    int state = -1;
-    waitpid(child, &state, 0);
-    if (state != 0) object(r, "the child ended with state %#x", (unsigned)state);
-    exchange_round(r, 8, 1); /* ours is as before */
-    if (!session_leave(r->session, 5)) object(r, "leave");
-}
-
-static rank_body fork_of_zero(int rank) { return rank == 0 ? fork_with_session : NULL; }
-
-static void test_fork(void) {
-    job j = start(1, fork_of_zero, NULL);
-    finish(&j);
-    report("a child of fork is refused and harms nobody");
-}
-
-/* Each allocation of a session of one rank fails once. */
-static void join_without_memory(rank_state *r) {
-    for (int64_t number = 1; number < 200; number++) {
-        heap_trim();
-        int64_t before = heap_live_blocks();
-        socket_context *sockets = NULL;
-        session *s = NULL;
-        cancel_init(&r->end);
-        if (socket_context_new(NULL, 1, 8, &sockets) != AG_OK) return object(r, "%s", error_record()->message);
-        r->setup.init_timeout_s = 0.3;
-        ag_memory_fail_after(number);
-        ag_status status = session_open(sockets, &r->setup, &r->end, &s);
-        unsigned char byte = 1, answer = 0;
-        if (status == AG_OK) status = session_exchange(s, &byte, 1, &answer, clock_ns() + 300000000);
-        bool was_used = ag_memory_fail_after(0) >= number;
-        session_free(s);
-        socket_context_free(sockets);
-        heap_trim();
-        if (heap_live_blocks() != before)
-            return object(r, "allocation %d: %d blocks are left", (int)number, (int)(heap_live_blocks() - before));
-        if (status == AG_OK && !was_used) return;
-        if (status != AG_OK && status != AG_E_MEMORY && status != AG_E_TIMEOUT && status != AG_E_NETWORK)
-            return object(r, "allocation %d: %s", (int)number, error_record()->message);
-    }
-    object(r, "it never succeeds");
-}
-
-static rank_body memory_of_zero(int rank) { return rank == 0 ? join_without_memory : NULL; }
-
-static void test_memory(void) {
-    job j = start(1, memory_of_zero, NULL);
-    finish(&j);
-    report("failing allocations");
 }
 
 /* Rank 3 is killed and rank 0, the first candidate, is stopped at once: the others wait for it, then go on without it. */
@@ -738,8 +670,12 @@ int main(int argc, char **argv) {
     RUN("bytes", test_bytes());
     RUN("join", (test_join(2), test_join(8), test_join(32), test_missing(), test_refusals(), test_tcp(), test_interrupt(),
                  test_limit()));
-    RUN("join", (test_lost_while_joining(false), test_lost_while_joining(true), test_successor(), test_giving_up()));
-    RUN("exchange", (test_exchange(), test_progress()));
+    RUN("join", (test_lost_while_joining(false), test_lost_while_joining(true), test_coordinator_lost_while_joining()));
+    RUN("join", (test_gathering(succeed, 0, "the successor of a rank that was killed while joining"),
+                 test_gathering(succeed, 1, "a successor that comes too late"), test_giving_up()));
+    RUN("join", (test_gathering(wait_for_ever, 0, "a time without end to join in"),
+                 test_gathering(wait_for_ever, 1, "a time without end to regroup in"), test_long_names()));
+    RUN("exchange", (test_exchange(), test_progress(), test_two_askers()));
     RUN("death",
         (test_death(1, SIGKILL, "has ended without closing", 0.5), test_death(0, SIGKILL, "has ended without closing", 0.5)));
     RUN("death",
@@ -747,8 +683,10 @@ int main(int argc, char **argv) {
     RUN("death", test_silent_end(exit_of_one, 1, "has ended without closing", "rank 1 calls exit without closing"));
     RUN("death", test_silent_end(free_of_one, 1, "has left without closing", "rank 1 frees its session without leaving"));
     RUN("death", test_silent_end(free_of_zero, 0, "has left without closing", "rank 0 frees its session without leaving"));
+    RUN("death", test_death_in_silence());
     RUN("pause", test_pause());
-    RUN("leave", (test_early_leave(two_leaves_others_stay, 2), test_early_leave(zero_leaves_others_stay, 0)));
+    RUN("leave", (test_early_leave(two_leaves_others_stay, 2, 4), test_early_leave(zero_leaves_others_stay, 0, 4),
+                  test_early_leave(zero_leaves_others_stay, 0, 2)));
     RUN("leave", (test_late_call(two_leaves_others_go, 2), test_late_call(zero_leaves_others_go, 0)));
     RUN("abort", (test_abort(0), test_abort(1), test_abort(2)));
     RUN("regroup", (test_regroup(3, 1, 2, NULL, false), test_regroup(3, 2, 2, NULL, false), test_regroup(5, 5, 2, NULL, false),
@@ -757,11 +695,15 @@ int main(int argc, char **argv) {
                     test_regroup(4, 9, 2, "tcp://127.0.0.1:*", true)));
     RUN("regroup", (test_living_culprit(2), test_living_culprit(0)));
     for (int victim = 0; victim < 3; victim++)
-        RUN("regroup", (test_regroup_after_mismatch(victim, NULL), test_regroup_after_mismatch(victim, "tcp://127.0.0.1:*")));
+        RUN("regroup", (test_regroup_after_disagreement(AG_E_MISMATCH, victim, NULL),
+                        test_regroup_after_disagreement(AG_E_MISMATCH, victim, "tcp://127.0.0.1:*"),
+                        test_regroup_after_disagreement(AG_E_TIMEOUT, victim, NULL)));
     RUN("regroup", (test_silent_candidate(NULL), test_silent_candidate("tcp://127.0.0.1:*")));
-    RUN("strangers", (test_cuts(), test_strangers(), test_apart(1), test_apart(0)));
+    RUN("regroup", test_gathering(leave_by_old_number, 0, "a rank goes from a regroup before it knows its new number"));
+    RUN("strangers", (test_cuts(), test_abort_over_a_cut(), test_strangers(), test_apart(1, false), test_apart(0, false),
+                      test_apart(0, true)));
     RUN("strangers", test_namespace(outer_proc_of_zero, "two ranks of a pid namespace without a /proc of its own"));
     RUN("strangers", test_namespace(network_of_zero, "another network namespace is another host"));
-    RUN("threads", (test_threads(), test_fork(), test_memory()));
+    RUN("threads", (test_threads(), test_fork(), test_memory(), test_withdrawn_memory(1), test_withdrawn_memory(2)));
     return num_failures != 0;
 }

@@ -3,9 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "dist/transport/shm/handover.h"
+#include "dist/transport/shm/round.h"
 #include "platform/interrupt.h"
 #include "support/transport_cases.h"
 
@@ -111,23 +114,39 @@ static void test_end(const char *name, end_waits *end, double timeout_s, ag_stat
 
 /* ---- in the middle of a long call ---- */
 
+static void wait_for_arrival(world *w, int rank, uint64_t count) {
+    int64_t limit_ns = soon_ns(30);
+    while (atomic_load(&w->arena->header->lines[rank].arrived.count) < count && soon_ns(0) < limit_ns) sched_yield();
+}
+
 #define LONG_COUNT 100000
+#define NUM_ROUNDS 100 /* of the hundreds that it takes */
 
 typedef struct interrupted {
     job j;
     outcome outcomes[MAX_RANKS];
 } interrupted;
 
-static void run_long(world *w, int rank, void *context) {
+/* The last rank seems to have come to the first rounds, and not to the next one: there the others are cut off. */
+static void run_until_cut(world *w, int rank, void *context) {
     interrupted *c = context;
-    c->outcomes[rank] = call_run(w, rank, &c->j.calls[rank], 1, NULL);
+    arena_line *lines = w->arena->header->lines;
+    int last = w->size - 1;
+    if (rank < last) {
+        c->outcomes[rank] = call_run(w, rank, &c->j.calls[rank], 1, NULL);
+        return;
+    }
+    wait_for_arrival(w, 0, 1);
+    lines[last].notes[0] = lines[0].notes[0];
+    gate_raise(&lines[last].arrived, NUM_ROUNDS);
+    for (int i = 0; i < last; i++) wait_for_arrival(w, i, NUM_ROUNDS + 1);
+    shm_cancel_all(w->members[last], &(cancel_cause){.code = AG_E_STATE, .reason = "enough"});
 }
 
 /* The input is whole although results had been written, in place and not. */
 static void test_input_after_failure(void) {
     const collective_kind kinds[] = {COLLECTIVE_ALL_REDUCE, COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_TO_ALL,
                                      COLLECTIVE_ALL_GATHER, COLLECTIVE_REDUCE,         COLLECTIVE_SCATTER};
-    int num_cut = 0;
     for (int i = 0; i < 24; i++) {
         world w;
         interrupted c;
@@ -142,23 +161,14 @@ static void test_input_after_failure(void) {
                          .count = is_divided ? LONG_COUNT / size : LONG_COUNT};
         make_job(&c.j, &o, i % 4, &random);
         world_open(&w, size, true, SLOT_BYTES);
-        crew ranks;
-        start_ranks(&ranks, &w, run_long, &c);
-        _Atomic uint64_t *progress = &w.arena->header->lines[0].arrived.count;
-        int64_t limit_ns = soon_ns(30);
-        while (atomic_load(progress) < 100 && soon_ns(0) < limit_ns) sched_yield();
-        shm_cancel_all(w.members[0], &(cancel_cause){.code = AG_E_STATE, .reason = "enough"});
-        join_ranks(&ranks);
-        for (int rank = 0; rank < size; rank++) {
-            bool is_cut = c.outcomes[rank].status == AG_E_STATE;
-            num_cut += is_cut;
-            expect(is_cut || c.outcomes[rank].status == AG_OK, "cut or done");
-            expect(is_cut ? job_input_is_intact(&c.j, rank) : job_is_right(&c.j, rank), "the input or the result");
+        run_ranks(&w, run_until_cut, &c);
+        for (int rank = 0; rank < size - 1; rank++) {
+            expect(c.outcomes[rank].status == AG_E_STATE && c.outcomes[rank].is_over, "cut in the middle");
+            expect(job_input_is_intact(&c.j, rank), "the input");
         }
         world_close(&w);
         job_free(&c.j);
     }
-    expect(num_cut >= 24, "most calls were cut");
     report("inputs after a failure in the middle");
 }
 
@@ -228,6 +238,113 @@ static void test_messages(void) {
     report("a message that is not expected");
 }
 
+/* ---- a descriptor that comes just before all others go on ---- */
+
+static atomic_bool is_served;
+
+static bool is_over_once_served(const void *context) {
+    (void)context;
+    int64_t limit_ns = soon_ns(30);
+    while (!atomic_load(&is_served) && soon_ns(0) < limit_ns) sched_yield();
+    return true;
+}
+
+static void hand_over(world *w, int rank, void *context) {
+    handover_limit limit = {.deadline_ns = soon_ns(60)};
+    int *listening = context, fd = -1;
+    if (rank == 0) {
+        expect(memory_file_new(4096, &fd) == AG_OK && handover_serve(*listening, fd, 1, w->token, &limit) == AG_OK, "serving");
+        atomic_store(&is_served, true);
+    } else {
+        limit.is_over = is_over_once_served;
+        expect(handover_connect(w->prefix, w->token, &limit, &fd) == AG_OK, "a descriptor that is there");
+    }
+    if (fd >= 0) close(fd);
+}
+
+static void test_handover(void) {
+    world w;
+    int listening = -1;
+    world_open(&w, 2, true, SLOT_BYTES);
+    expect(handover_listen(w.prefix, &listening) == AG_OK, "listening");
+    run_ranks(&w, hand_over, &listening);
+    world_close(&w);
+    report("handing over");
+}
+
+/* ---- a rank that does not fetch a block ---- */
+
+/* Rank 1 does what it must until memory is handed out, and then no more. */
+static void make_or_die(world *w, int rank, void *context) {
+    (void)context;
+    if (rank == 0) {
+        shared_block b;
+        int64_t start_ns = soon_ns(0);
+        expect(w->members[0]->ops->block_new(w->members[0], 4096, BLOCK_RESULT, soon_ns(60), &b) == AG_E_PEER, "a block");
+        expect(strstr(error_record()->message, "rank 11 was killed") != NULL, "why there is none");
+        expect(soon_ns(0) - start_ns < (int64_t)30e9, "it ends soon");
+        return;
+    }
+    arena_line *lines = w->arena->header->lines;
+    wait_for_arrival(w, 0, 1);
+    lines[1].notes[0] = lines[0].notes[0];
+    gate_raise(&lines[1].arrived, 1);
+    wait_for_arrival(w, 0, 2);
+    gate_raise(&lines[1].arrived, 2);
+    cancel_raise(&w->cancels[0], AG_E_PEER, FIRST_WORLD_RANK + 1, "rank 11 was killed", NULL);
+    w->members[0]->ops->wake(w->members[0]);
+}
+
+static void test_unfetched(void) {
+    world w;
+    world_open(&w, 2, false, SLOT_BYTES);
+    for (int rank = 0; rank < 2; rank++) world_join(&w, rank);
+    run_ranks(&w, make_or_die, NULL);
+    world_close(&w);
+    report("a block that a rank does not fetch");
+}
+
+/* ---- a rank that gives up a call in a block, and then writes to its part, while others still read it ---- */
+
+#define BLOCK_COUNT 1000000
+
+static void reduce_or_give_up(world *w, int rank, void *context) {
+    (void)context;
+    transport *t = w->members[rank];
+    shared_block b;
+    expect(t->ops->block_new(t, BLOCK_COUNT * sizeof(float) / 4096 * 4096 + 4096, BLOCK_RESULT, soon_ns(60), &b) == AG_OK,
+           "a block");
+    if (rank == 0) {
+        collective_call call = {.kind = COLLECTIVE_ALL_REDUCE,
+                                .algorithm = ALGORITHM_DIRECT,
+                                .dtype = AG_F32,
+                                .size = 2,
+                                .rank = rank,
+                                .count = BLOCK_COUNT,
+                                .input = shared_block_part(&b, 0),
+                                .output = shared_block_result(&b, 0)};
+        outcome done = call_run(w, rank, &call, 1, &(turn){.block = &b});
+        expect(done.status == AG_E_TIMEOUT && done.is_over, "no result of what rank 1 has written since");
+    } else {
+        arena_line *lines = w->arena->header->lines;
+        uint64_t round = atomic_load(&lines[1].arrived.count);
+        wait_for_arrival(w, 0, round + 1);
+        lines[1].notes[round % 2] = lines[0].notes[round % 2];
+        gate_raise(&lines[1].arrived, round + 1);
+        shm_cancel_all(t, &(cancel_cause){.code = AG_E_TIMEOUT, .reason = "rank 10 is slow"});
+        gate_raise(&lines[1].arrived, round + 2);
+    }
+    t->ops->block_free(t, &b);
+}
+
+static void test_given_up(void) {
+    world w;
+    world_open(&w, 2, true, SLOT_BYTES);
+    run_ranks(&w, reduce_or_give_up, NULL);
+    world_close(&w);
+    report("a call in a block that a rank gives up");
+}
+
 /* ---- allocations that fail ---- */
 
 static void test_memory(void) {
@@ -264,5 +381,8 @@ void test_failures(void) {
     test_input_after_failure();
     test_counts();
     test_messages();
+    test_handover();
+    test_unfetched();
+    test_given_up();
     test_memory();
 }

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "dist/transport/shm/handover.h"
 #include "support/transport_cases.h"
 
 #define SLOT_BYTES 512
@@ -149,6 +151,19 @@ static void use_blocks(world *w, int rank, int64_t argument) {
     CHECK(t->ops->block_new(t, part_bytes, false, soon_ns(30), &b) == AG_E_MEMORY);
     if (rank == 0) CHECK(strstr(error_record()->message, "cannot reserve"));
     if (rank == 0) setrlimit(RLIMIT_FSIZE, &limit);
+    /* Rank 1 can have no socket, or nothing that comes by it; the others learn of it long before the deadline. */
+    getrlimit(RLIMIT_NOFILE, &limit);
+    for (int num_free = 0; num_free < 2; num_free++) {
+        low = limit;
+        low.rlim_cur = (rlim_t)(dup(0) + num_free);
+        close((int)low.rlim_cur - num_free);
+        if (rank == 1) setrlimit(RLIMIT_NOFILE, &low);
+        CHECK(t->ops->block_new(t, part_bytes, BLOCK_RESULT, soon_ns(60), &b) == AG_E_NETWORK);
+        CHECK(strstr(error_record()->message, rank != 1       ? "rank 11 could not have its part of it"
+                                              : num_free == 0 ? "Too many open files"
+                                                              : "no descriptor is free"));
+        if (rank == 1) setrlimit(RLIMIT_NOFILE, &limit);
+    }
     for (int i = 0; i < 6; i++) {
         CHECK(t->ops->block_new(t, part_bytes, i >= 3, soon_ns(30), &b) == AG_OK);
         float *own = (float *)shared_block_part(&b, rank), *result = (float *)shared_block_result(&b, rank);
@@ -290,9 +305,34 @@ static void test_refused(void) {
     report(geteuid() == 0 ? "strangers are refused" : "strangers are refused (but for other users: that needs root)");
 }
 
+/* ---- signals while memory is reserved ---- */
+
+#define MUCH_BYTES ((size_t)256 << 20) /* takes longer than it is from one signal to the next */
+
+static void do_nothing(int signal) { (void)signal; }
+
+static void be_profiled(world *w, int rank, int64_t argument) {
+    (void)w, (void)argument;
+    int fd = -1;
+    struct sigaction nothing = {.sa_handler = do_nothing};
+    struct itimerval often = {.it_interval = {.tv_usec = 10000}, .it_value = {.tv_usec = 10000}};
+    CHECK(sigaction(SIGPROF, &nothing, NULL) == 0 && setitimer(ITIMER_PROF, &often, NULL) == 0);
+    CHECK(memory_file_new(MUCH_BYTES, &fd) == AG_OK);
+    close(fd);
+}
+
+static void test_profiled(void) {
+    world w = {.size = 1};
+    pid_t pids[MAX_RANKS];
+    fork_ranks(&w, 0, be_profiled, 0, pids);
+    expect_ends(&w, 0, pids, "memory under a profiler");
+    report("memory under a profiler");
+}
+
 void test_processes(int64_t stride) {
     test_calls(stride);
     test_block_processes();
     test_killed();
     test_refused();
+    test_profiled();
 }

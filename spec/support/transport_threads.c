@@ -316,6 +316,24 @@ static void use_block(world *w, int rank, void *context) {
             }
         t->ops->block_free(t, &b);
     }
+    /* Two of one form, and calls in different ones. */
+    shared_block others[2];
+    for (int i = 0; i < 2; i++)
+        expect(t->ops->block_new(t, part_bytes, BLOCK_RESULT, soon_ns(60), &others[i]) == AG_OK, "one of two blocks");
+    const shared_block *own = &others[rank == 1];
+    collective_call call = {.kind = COLLECTIVE_ALL_REDUCE,
+                            .algorithm = ALGORITHM_DIRECT,
+                            .op = REDUCE_SUM,
+                            .dtype = dtype,
+                            .size = w->size,
+                            .rank = rank,
+                            .count = 5,
+                            .input = shared_block_part(own, rank),
+                            .output = shared_block_result(own, rank)};
+    outcome differ = call_run(w, rank, &call, ++sequence, &(turn){.block = own});
+    expect(differ.status == AG_E_MISMATCH && !differ.is_over, "calls in different blocks");
+    expect(strstr(differ.error.message, "in a shared block, another one") != NULL, "that they differ in it");
+    for (int i = 0; i < 2; i++) t->ops->block_free(t, &others[i]);
     /* One more that only the arena frees. */
     expect(t->ops->block_new(t, part_bytes, false, soon_ns(60), &b) == AG_OK, "a block that is kept");
     if (rank > 0)
@@ -446,11 +464,11 @@ static void test_halves(void) {
             reduce_elements(op, dtype, sums, left, dtype, right, dtype, ALL);
             reduce_elements(op, dtype, more, sums, AG_F32, third, dtype, ALL);
             for (int i = 0; i < ALL; i++) wanted[i] = narrowed(dtype, more[i] / (float)divisor);
-            shm_reduce(op, dtype, got, second, sources, 3, divisor, ALL);
+            shm_reduce(op, dtype, (char *[]){(char *)got, (char *)second}, 2, 0, sources, 3, divisor, ALL);
             expect(memcmp(got, wanted, sizeof got) == 0 && memcmp(second, wanted, sizeof got) == 0, "halves of three ranks");
             reduce_widen(sums, left, dtype, ALL);
             for (int i = 0; i < ALL; i++) wanted[i] = narrowed(dtype, sums[i] / (float)divisor);
-            shm_reduce(op, dtype, got, NULL, sources, 1, divisor, ALL);
+            shm_reduce(op, dtype, (char *[]){(char *)got}, 1, 0, sources, 1, divisor, ALL);
             expect(memcmp(got, wanted, sizeof got) == 0, "halves of one rank");
         }
     enum { STEP = 4099 };
@@ -474,7 +492,7 @@ static void fill_bytes(char *bytes, size_t num_bytes, uint64_t *random) {
 
 /* Bit by bit what the other loops give, NaN aside, and nothing beside it. */
 static void test_far(void) {
-    static _Alignas(64) char inputs[3][FAR_ROOM], got[2][FAR_ROOM], wanted[2][FAR_ROOM];
+    static _Alignas(64) char inputs[3][FAR_ROOM], got[3][FAR_ROOM], wanted[3][FAR_ROOM];
     static const int64_t counts[] = {0, 1, 15, 16, 64, 129, 1000, 2501};
     uint64_t random = 9;
     for (int pass = 0; pass < 2000; pass++) {
@@ -482,7 +500,7 @@ static void test_far(void) {
         reduce_op op = pass % 3 == 0 ? REDUCE_SUM : pass % 3 == 1 && dtype_is_float(dtype) ? REDUCE_MEAN : REDUCE_MAX;
         int64_t element = (int64_t)dtype_size(dtype), count = counts[random_next(&random) % 8];
         int num_sources = (int)(random_next(&random) % 4), divisor = op == REDUCE_MEAN ? 3 : 1;
-        shm_far far = (shm_far)(1 + random_next(&random) % 3);
+        int num_dsts = 1 + (int)(random_next(&random) % 3), num_far = 1 + (int)(random_next(&random) % (uint64_t)num_dsts);
         int64_t shift = random_next(&random) % 2 == 0 ? 0 : element * (int64_t)(random_next(&random) % 64);
         for (int i = 0; i < 3; i++)
             for (int64_t k = 0; k < FAR_ROOM / element; k++)
@@ -490,9 +508,9 @@ static void test_far(void) {
         fill_bytes(got[0], sizeof got, &random);
         memcpy(wanted, got, sizeof got);
         const char *sources[] = {inputs[0] + shift, inputs[1], inputs[2] + 3 * element};
-        bool has_second = pass % 5 != 0;
-        shm_reduce(op, dtype, wanted[0] + shift, has_second ? wanted[1] : NULL, sources, num_sources, divisor, count);
-        shm_reduce_far(op, dtype, got[0] + shift, has_second ? got[1] : NULL, sources, num_sources, divisor, count, far);
+        char *near[] = {wanted[0] + shift, wanted[1], wanted[2]}, *far[] = {got[0] + shift, got[1], got[2]};
+        shm_reduce(op, dtype, near, num_dsts, 0, sources, num_sources, divisor, count);
+        shm_reduce(op, dtype, far, num_dsts, num_far, sources, num_sources, divisor, count);
         expect(memcmp(got, wanted, sizeof got) == 0, "a reduction");
         size_t from = random_next(&random) % 200, to = random_next(&random) % 200, length = random_next(&random) % 9000;
         shm_copy_out(got[0] + to, inputs[0] + from, length);

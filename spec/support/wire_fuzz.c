@@ -1,8 +1,9 @@
-/* wire_fuzz.c: the header parser on damaged and invented bytes, and CRC-32C against a bitwise one. One line a property.
+/* wire_fuzz.c: the parsers of data headers and of control messages on damaged and invented bytes, and CRC-32C against a bitwise
+ * one. One line a property.
  *
  *   wire_fuzz [seconds [seed]]
  *
- * seconds: how long damaged headers are tried (default 2). LLVMFuzzerTestOneInput is the same check for libFuzzer, which brings
+ * seconds: how long damaged messages are tried (default 2). LLVMFuzzerTestOneInput is the same check for libFuzzer, which brings
  * its own main: compile with -Dmain=unused_main.
  */
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "dist/group/session_message.h"
 #include "dist/transport/wire.h"
 #include "platform/clock.h"
 #include "platform/crc.h"
@@ -39,7 +41,7 @@ static bool is_accepted_rightly(const uint8_t *data, size_t size, size_t payload
     if (h->print.dtype < 0 || h->print.dtype >= AG_DTYPE_COUNT || h->print.ndim > AG_MAX_NDIM || h->print.count < 0)
         return false;
     for (int d = 0; d < CALL_PRINT_DIMS; d++)
-        if (h->print.dims[d] < 0) return false;
+        if (h->print.dims[d] < -1) return false;
     if (h->kind != WIRE_SEGMENT) return h->length == 0 && payload_bytes <= WIRE_MAX_TEXT;
     return h->length > 0 && h->offset >= 0 && h->offset <= INT64_MAX - h->length && payload_bytes % (uint64_t)h->length == 0 &&
            payload_bytes / (uint64_t)h->length <= 8;
@@ -54,10 +56,127 @@ static wire_verdict check(const uint8_t *data, size_t size, size_t payload_bytes
     return verdict;
 }
 
+/* ---- control messages: of a job of RANKS ranks ---- */
+
+enum { RANKS = 13, MOST_CONTROL = 8 + RANKS * MESSAGE_MEMBER_BYTES };
+
+typedef enum control_kind {
+    CONTROL_HEADER,
+    CONTROL_HELLO,
+    CONTROL_REPORT,
+    CONTROL_PROGRESS,
+    CONTROL_PROGRESS_TABLE,
+    CONTROL_TABLE,
+    CONTROL_LEFT,
+    CONTROL_COUNT
+} control_kind;
+
+typedef struct control {
+    message_header header;
+    message_hello hello;
+    message_report report;
+    message_progress progress[RANKS]; /* of a PROGRESS the first */
+    message_member members[RANKS];
+    int num_members;
+    bool has_left[RANKS];
+    uint64_t entered;
+} control;
+
+static bool control_unpack(control_kind kind, const uint8_t *data, size_t size, size_t payload_bytes, control *out) {
+    switch (kind) {
+    case CONTROL_HEADER: return message_unpack(data, size, payload_bytes, &out->header) == MESSAGE_OK;
+    case CONTROL_HELLO: return message_unpack_hello(data, size, &out->hello);
+    case CONTROL_REPORT: return message_unpack_report(data, size, RANKS, &out->report);
+    case CONTROL_PROGRESS: return message_unpack_progress(data, size, &out->progress[0]);
+    case CONTROL_PROGRESS_TABLE: return message_unpack_progress_table(data, size, RANKS, out->progress);
+    case CONTROL_TABLE: return message_unpack_table(data, size, RANKS, out->members, &out->num_members);
+    default: return message_unpack_left(data, size, RANKS, out->has_left, &out->entered);
+    }
+}
+
+/* Writes to [MOST_CONTROL]; *most is what the kind's buffers have room for. */
+static size_t control_pack(control_kind kind, const control *c, unsigned char *out, size_t *most) {
+    switch (kind) {
+    case CONTROL_HEADER: *most = MESSAGE_HEADER_BYTES; return message_pack(&c->header, out), MESSAGE_HEADER_BYTES;
+    case CONTROL_HELLO: *most = MESSAGE_MEMBER_BYTES + 100; return message_pack_hello(&c->hello, out);
+    case CONTROL_REPORT: *most = MESSAGE_REPORT_BYTES; return message_pack_report(&c->report, out);
+    case CONTROL_PROGRESS: *most = MESSAGE_PROGRESS_BYTES; return message_pack_progress(&c->progress[0], out);
+    case CONTROL_PROGRESS_TABLE:
+        *most = RANKS * MESSAGE_PROGRESS_BYTES;
+        return message_pack_progress_table(c->progress, RANKS, out);
+    case CONTROL_TABLE: *most = MOST_CONTROL; return message_pack_table(c->members, c->num_members, out);
+    default: *most = 8 + RANKS / 8 + 1; return message_pack_left(c->has_left, RANKS, c->entered, out);
+    }
+}
+
+static bool is_text(const char *text, size_t room) {
+    size_t len = strnlen(text, room);
+    for (size_t i = 0; i < len; i++)
+        if ((unsigned char)text[i] < 32 || text[i] == 127) return false;
+    return len < room;
+}
+
+static bool is_member(const message_member *m) {
+    const session_member *s = &m->shown;
+    return s->pid > 0 && s->pid <= INT32_MAX && s->token[0] != '\0' && is_text(s->host, sizeof s->host) &&
+           is_text(s->token, sizeof s->token) && is_text(s->data_endpoint, sizeof s->data_endpoint) &&
+           is_text(s->control_address, sizeof s->control_address);
+}
+
+static bool is_progress(const message_progress *p) {
+    return p->since_s >= 0 && p->since_s <= 1e9 && p->beat_age_s >= 0 && p->beat_age_s <= 1e9 &&
+           is_text(p->text, sizeof p->text);
+}
+
+/* What was accepted is within bounds. */
+static bool is_control_sound(control_kind kind, const control *c) {
+    const message_report *r = &c->report;
+    bool is_sound = true;
+    switch (kind) {
+    case CONTROL_HEADER:
+        return c->header.version == MESSAGE_VERSION && c->header.kind >= MESSAGE_HELLO && c->header.kind < MESSAGE_KIND_END &&
+               c->header.size >= 1;
+    case CONTROL_HELLO:
+        return is_member(&c->hello.member) && is_text(c->hello.job_name, sizeof c->hello.job_name) && c->hello.timeout_s >= 0 &&
+               c->hello.left_s >= 0;
+    case CONTROL_REPORT:
+        if (r->code <= AG_OK || r->code >= AG_STATUS_COUNT || r->num_culprits < 0 || r->num_culprits > AG_MAX_CULPRITS)
+            return false;
+        for (int i = 0; i < r->num_culprits; i++) is_sound &= r->culprits[i] >= 0 && r->culprits[i] < RANKS;
+        return is_sound && is_text(r->reason, sizeof r->reason) && is_text(r->hint, sizeof r->hint);
+    case CONTROL_PROGRESS: return is_progress(&c->progress[0]);
+    case CONTROL_PROGRESS_TABLE:
+        for (int i = 0; i < RANKS; i++) is_sound &= is_progress(&c->progress[i]);
+        return is_sound;
+    case CONTROL_TABLE:
+        if (c->num_members < 1 || c->num_members > RANKS) return false;
+        for (int i = 0; i < c->num_members; i++) {
+            int previous = i > 0 ? c->members[i - 1].old_rank : -1, rank = c->members[i].old_rank;
+            is_sound &= is_member(&c->members[i]) && rank > previous && rank < RANKS;
+        }
+        return is_sound;
+    default: return true;
+    }
+}
+
+/* True when it was accepted; a wrong acceptance ends the process. */
+static bool check_control(control_kind kind, const uint8_t *data, size_t size, size_t payload_bytes) {
+    static control c;
+    static unsigned char again[MOST_CONTROL];
+    size_t most = 0;
+    memset(&c, 0xA5, sizeof c);
+    if (!control_unpack(kind, data, size, payload_bytes, &c)) return false;
+    if (!is_control_sound(kind, &c) || size > MOST_CONTROL) abort();
+    if (control_pack(kind, &c, again, &most) != size || size > most) abort();
+    return true;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t payload_bytes = 0;
     if (size < PREFIX_BYTES) return 0;
     for (int i = 0; i < PREFIX_BYTES; i++) payload_bytes = payload_bytes << 8 | data[i];
+    for (control_kind kind = 0; kind < CONTROL_COUNT; kind++)
+        check_control(kind, data + PREFIX_BYTES, size - PREFIX_BYTES, payload_bytes);
     check(data + PREFIX_BYTES, size - PREFIX_BYTES, payload_bytes);
     if (size < PREFIX_BYTES + WIRE_HEADER_BYTES) return 0;
     /* The same with a header CRC that holds, so that the checks behind it are reached. */
@@ -84,7 +203,8 @@ static wire_header random_header(uint64_t *random) {
     h.print.dtype = (int8_t)(next(random) % AG_DTYPE_COUNT);
     h.print.count = (int64_t)(next(random) >> 1);
     h.print.ndim = (uint8_t)(next(random) % (AG_MAX_NDIM + 1));
-    for (int d = 0; d < h.print.ndim && d < CALL_PRINT_DIMS; d++) h.print.dims[d] = (int64_t)(next(random) >> 1);
+    for (int d = 0; d < h.print.ndim && d < CALL_PRINT_DIMS; d++)
+        h.print.dims[d] = next(random) % 8 == 0 ? -1 : (int64_t)(next(random) >> 1);
     if (h.kind == WIRE_REFUSAL) {
         h.print.flags = CALL_REFUSED;
         h.payload_bytes = next(random) % (WIRE_MAX_TEXT + 1);
@@ -102,6 +222,66 @@ static wire_header random_header(uint64_t *random) {
     else
         h.payload_crc = (uint32_t)next(random);
     return h;
+}
+
+static void random_text(uint64_t *random, char *text, size_t room) {
+    size_t len = next(random) % room;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char byte = (unsigned char)(32 + next(random) % 224);
+        text[i] = byte == 127 ? '~' : (char)byte;
+    }
+    text[len] = '\0';
+}
+
+static void random_member(uint64_t *random, message_member *m) {
+    session_member *s = &m->shown;
+    s->pid = 1 + (int64_t)(next(random) % INT32_MAX);
+    m->start_time = next(random);
+    m->old_rank = (int32_t)next(random);
+    random_text(random, s->host, sizeof s->host);
+    random_text(random, s->token, sizeof s->token - 1);
+    if (s->token[0] == '\0') memcpy(s->token, "t", 2);
+    random_text(random, s->data_endpoint, sizeof s->data_endpoint);
+    random_text(random, s->control_address, sizeof s->control_address);
+}
+
+/* Durations of whole seconds, which travel unchanged. */
+static void random_control(uint64_t *random, control *c) {
+    memset(c, 0, sizeof *c);
+    c->header = (message_header){.version = MESSAGE_VERSION,
+                                 .kind = (uint16_t)(MESSAGE_HELLO + next(random) % (MESSAGE_KIND_END - MESSAGE_HELLO)),
+                                 .job = next(random),
+                                 .epoch = (uint32_t)next(random),
+                                 .flags = (uint32_t)next(random),
+                                 .rank = (int32_t)next(random),
+                                 .size = 1 + (int32_t)(next(random) % INT32_MAX),
+                                 .sequence = next(random),
+                                 .nonce = next(random),
+                                 .payload_bytes = (uint32_t)(next(random) & 0xFFFFFF)};
+    random_member(random, &c->hello.member);
+    random_text(random, c->hello.job_name, sizeof c->hello.job_name);
+    c->hello.timeout_s = (double)(next(random) % 1000000);
+    c->hello.left_s = (double)(next(random) % 1000000);
+    c->report.code = (ag_status)(1 + next(random) % (AG_STATUS_COUNT - 1));
+    c->report.num_culprits = (int)(next(random) % (AG_MAX_CULPRITS + 1));
+    for (int i = 0; i < c->report.num_culprits; i++) c->report.culprits[i] = (int32_t)(next(random) % RANKS);
+    random_text(random, c->report.reason, sizeof c->report.reason);
+    random_text(random, c->report.hint, sizeof c->report.hint);
+    c->num_members = 1 + (int)(next(random) % RANKS);
+    int old_rank = RANKS - c->num_members > 0 ? (int)(next(random) % (uint64_t)(RANKS - c->num_members + 1)) : 0;
+    for (int i = 0; i < RANKS; i++) {
+        message_progress *p = &c->progress[i];
+        p->entered = next(random);
+        p->finished = next(random);
+        p->since_s = (double)(next(random) % 1000000);
+        p->beat_age_s = (double)(next(random) % 1000000);
+        c->has_left[i] = p->has_left = next(random) & 1;
+        random_text(random, p->text, sizeof p->text);
+        if (i >= c->num_members) continue;
+        random_member(random, &c->members[i]);
+        c->members[i].old_rank = old_rank++;
+    }
+    c->entered = next(random);
 }
 
 static bool is_same(const wire_header *a, const wire_header *b) {
@@ -272,6 +452,45 @@ static int test_damage(double seconds, uint64_t seed) {
     return report("damaged headers", num_cases, num_ok == num_cases ? "nothing was refused" : NULL);
 }
 
+/* Every kind there and back; then the same bytes cut off, lengthened or changed, in copies of the exact size. */
+static int test_control(double seconds, uint64_t seed) {
+    static control c, back;
+    static unsigned char bytes[MOST_CONTROL + 16], again[MOST_CONTROL];
+    int64_t end = clock_ns() + (int64_t)(seconds * 1e9);
+    const char *problem = NULL;
+    long long num_cases = 0, num_refused = 0;
+    do {
+        for (int i = 0; i < 200; i++, num_cases++) {
+            control_kind kind = (control_kind)(next(&seed) % CONTROL_COUNT);
+            size_t most, size;
+            random_control(&seed, &c);
+            size = control_pack(kind, &c, bytes, &most);
+            memset(&back, 0, sizeof back);
+            if (size > most) problem = "a sound one needs more room than there is";
+            if (!control_unpack(kind, bytes, size, c.header.payload_bytes, &back))
+                problem = "a sound one is refused";
+            else if (control_pack(kind, &back, again, &most) != size || memcmp(again, bytes, size) != 0)
+                problem = "it comes back as another one";
+            uint64_t way = next(&seed) % 4;
+            if (way == 0) size = next(&seed) % size;
+            for (uint64_t more = way == 1 ? 1 + next(&seed) % 16 : 0; more > 0; more--)
+                bytes[size++] = (unsigned char)next(&seed);
+            for (uint64_t changes = way > 1 ? 1 + next(&seed) % 4 : 0; changes > 0; changes--) {
+                static const unsigned char extremes[] = {0, 1, 0x7F, 0x80, 0xFF};
+                bytes[next(&seed) % size] = next(&seed) & 1 ? (unsigned char)next(&seed) : extremes[next(&seed) % 5];
+            }
+            uint8_t *exact = malloc(PREFIX_BYTES + size);
+            if (!exact) exit(2);
+            for (int k = 0; k < PREFIX_BYTES; k++) exact[k] = (uint8_t)(c.header.payload_bytes >> 8 * (PREFIX_BYTES - 1 - k));
+            memcpy(exact + PREFIX_BYTES, bytes, size);
+            LLVMFuzzerTestOneInput(exact, PREFIX_BYTES + size);
+            num_refused += !check_control(kind, exact + PREFIX_BYTES, size, c.header.payload_bytes);
+            free(exact);
+        }
+    } while (clock_ns() < end);
+    return report("control messages", num_cases, num_refused == 0 ? "nothing was refused" : problem);
+}
+
 static uint32_t crc_bitwise(uint32_t crc, const unsigned char *at, size_t num_bytes) {
     crc = ~crc;
     for (; num_bytes > 0; at++, num_bytes--) {
@@ -309,6 +528,6 @@ int main(int argc, char **argv) {
     double seconds = argc > 1 ? atof(argv[1]) : 2;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
     int num_failures = test_crc(seed) + test_round_trip(seed) + test_single_bits(seed) + test_fields();
-    num_failures += test_damage(seconds, seed);
+    num_failures += test_damage(seconds / 2, seed) + test_control(seconds / 2, seed);
     return num_failures > 0;
 }

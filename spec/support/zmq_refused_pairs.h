@@ -170,4 +170,42 @@ static void test_refused_pairs(void) {
     report("messages that one side refuses");
 }
 
+/* Rank 0's first message fills the window, and comes when rank 1 has refused it. The next one, which fits, leaves while rank 1
+ * is in another group's call: that must give the credit back. */
+static void *pass_before_others(void *context) {
+    pair_rank *p = context;
+    bool is_over;
+    float data[PAIR_ROOM] = {0};
+    if (p->rank == 0) {
+        ag_status status = pair_call(p, COLLECTIVE_SEND, 1, PAIR_ROOM, data, NULL, &is_over);
+        if (status != AG_E_MISMATCH || is_over) object(p, "the refused send", 0, status);
+        pass_right(p, COLLECTIVE_SEND, 1, 10, 3, 0);
+    }
+    sum_all(p, 1, 0);
+    if (p->rank == 1) pass_right(p, COLLECTIVE_RECEIVE, 0, 10, 3, 0);
+    return NULL;
+}
+
+static void test_refused_before_others(void) {
+    for (int num_stripes = 1; num_stripes < 3; num_stripes++, num_cases++) {
+        world w;
+        world_options options = {
+            .transport = "tcp", .size = 2, .num_groups = 2, .num_stripes = num_stripes, .segment_bytes = SEGMENT_BYTES};
+        world_open(&w, &options);
+        pair_rank ranks[2] = {{.w = &w, .rank = 0}, {.w = &w, .rank = 1}};
+        pthread_t threads[2];
+        bool is_over;
+        float data[PAIR_ROOM];
+        ag_status status = pair_call(&ranks[1], COLLECTIVE_RECEIVE, 0, PAIR_ROOM, data, "it lies on no device", &is_over);
+        if (status != AG_OK) object(&ranks[1], "the refusal", 0, status);
+        for (int rank = 0; rank < 2; rank++)
+            if (pthread_create(&threads[rank], NULL, pass_before_others, &ranks[rank]) != 0) exit(2);
+        for (int rank = 0; rank < 2; rank++) pthread_join(threads[rank], NULL);
+        for (int rank = 0; rank < 2; rank++)
+            if (ranks[rank].wrong[0]) fail("%d stripes: %s", num_stripes, ranks[rank].wrong);
+        world_close(&w);
+    }
+    report("another group's call after a refused message");
+}
+
 #endif

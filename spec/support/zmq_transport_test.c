@@ -749,6 +749,8 @@ static void test_damaged_connections(void) {
     report("a damaged, cut or stalled connection");
 }
 
+#include "support/zmq_bounds.h"
+
 static int count_fds(void) {
     DIR *d = opendir("/proc/self/fd");
     int count = 0;
@@ -777,9 +779,14 @@ int main(int argc, char **argv) {
     test_mismatches();
     test_refusals();
     test_refused_pairs();
+    test_refused_before_others();
     test_ends_of_waits();
     test_foreign_messages();
     test_damaged_connections();
+    test_early_groups();
+    test_notes();
+    test_many_groups();
+    if (socket_has_security()) test_unsent_segments();
     expect(count_fds() == num_fds, "all descriptors are closed");
     if (heap_live_blocks() != num_blocks) fail("%lld blocks are left", (long long)(heap_live_blocks() - num_blocks));
     report("nothing is left behind");

@@ -74,25 +74,43 @@ static void append(text *t, const char *bytes, size_t len) {
 }
 
 /* A line of an item: "fc1.weight" f32[3, 4]. Names may hold anything, so they end with a 0 and the line with another. */
-static void append_item(text *t, const char *name, const ag_tensor *tensor) {
-    char kind[128];
+static void append_item(text *t, const char *name, const char *kind) {
     append(t, name, strlen(name) + 1);
-    tensor_text(tensor, kind, sizeof kind);
     append(t, kind, strlen(kind) + 1);
 }
 
+static void append_buffer(text *t, const ag_ddp_item *buffer) {
+    char kind[128];
+    append_item(t, buffer->name, tensor_text(buffer->tensor, kind, sizeof kind));
+}
+
+/* What ranks have in common lies in the same way on all of them. */
+static void append_parameter(text *t, const ddp_slot *slot) {
+    const ag_tensor *tensor = slot->tensor;
+    char kind[384];
+    tensor_text(tensor, kind, 128);
+    if (slot->ddp->shard == SHARD_HOST) {
+        size_t len = strlen(kind), at = slot->common_at + (size_t)tensor->offset * dtype_size((ag_dtype)tensor->dtype);
+        len += (size_t)snprintf(kind + len, sizeof kind - len, " at byte %zu with strides", at);
+        for (int d = 0; d < tensor->ndim; d++)
+            len += (size_t)snprintf(kind + len, sizeof kind - len, " %lld", (long long)tensor->strides[d]);
+    }
+    append_item(t, slot->name, kind);
+}
+
 static void append_list(text *t, const ag_ddp *ddp, ddp_slot *const *by_position, const ag_ddp_item *buffers, int num_buffers) {
+    static const char *const shards[] = {[SHARD_NONE] = "", [SHARD_RANKS] = ", shard ranks", [SHARD_HOST] = ", shard host"};
     char options[160];
     int len = snprintf(options, sizeof options, "buckets %lld/%lld, compress %s, %s result, %s, finite %d%s",
                        (long long)ddp->bucket_bytes, (long long)ddp->first_bucket_bytes,
                        ddp->compress == AG_NO_DTYPE ? "none" : dtype_name(ddp->compress), ddp->shared_result ? "shared" : "own",
-                       ddp->is_verifying ? "verify" : "broadcast", (int)ddp->check_finite, ddp->is_sharded ? ", shard" : "");
+                       ddp->is_verifying ? "verify" : "broadcast", (int)ddp->check_finite, shards[ddp->shard]);
     append(t, "options", sizeof "options");
     append(t, options, (size_t)len + 1);
-    for (int i = 0; i < ddp->num_slots; i++) append_item(t, by_position[i]->name, by_position[i]->tensor);
+    for (int i = 0; i < ddp->num_slots; i++) append_parameter(t, by_position[i]);
     append(t, "", 1);
     append(t, "buffers", sizeof "buffers");
-    for (int i = 0; i < num_buffers; i++) append_item(t, buffers[i].name, buffers[i].tensor);
+    for (int i = 0; i < num_buffers; i++) append_buffer(t, &buffers[i]);
 }
 
 /* Item number `position` of the list: its name and what it is; false at the list's end. */

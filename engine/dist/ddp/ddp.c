@@ -19,7 +19,10 @@
 
 /* The first bucket that is not started goes before all others, whichever are complete: all ranks start them alike. */
 static ag_status start_complete(ag_ddp *ddp) {
-    while (ddp->next_bucket < ddp->num_buckets && ddp->buckets[ddp->next_bucket].num_missing == 0) {
+    /* Where ranks have parameters in common the last bucket waits for ddp_sync: when it is through nobody is in backward any
+     * more, and the owners may write. */
+    int end = ddp->num_buckets - (ddp->common ? 1 : 0);
+    while (ddp->next_bucket < end && ddp->buckets[ddp->next_bucket].num_missing == 0) {
         AG_TRY(bucket_start(&ddp->buckets[ddp->next_bucket], true));
         ddp->next_bucket++;
         ddp->stats.num_early++;
@@ -146,7 +149,6 @@ static ag_status parse_options(ag_ddp *ddp, const ag_ddp_options *options) {
     ddp->first_bucket_bytes = o->first_bucket_bytes ? o->first_bucket_bytes : DEFAULT_FIRST_BUCKET_BYTES;
     if (ddp->first_bucket_bytes > ddp->bucket_bytes) ddp->first_bucket_bytes = ddp->bucket_bytes;
     ddp->shared_result = o->shared_result;
-    ddp->is_sharded = o->shard;
     ddp->timeout_s = o->timeout_s;
     ddp->compress = o->compress ? dtype_find(o->compress) : AG_NO_DTYPE;
     if (o->compress && (ddp->compress == AG_NO_DTYPE || !dtype_is_half(ddp->compress)))
@@ -156,6 +158,9 @@ static ag_status parse_options(ag_ddp *ddp, const ag_ddp_options *options) {
                          "what is shared has the dtype that travels; leave one of the two out", "both");
     if (o->start && strcmp(o->start, "broadcast") != 0 && strcmp(o->start, "verify") != 0)
         return error_set(AG_E_VALUE, "register", "start", "\"broadcast\" or \"verify\"", NULL, "\"%s\"", o->start);
+    if (o->shard && strcmp(o->shard, "ranks") != 0 && strcmp(o->shard, "host") != 0)
+        return error_set(AG_E_VALUE, "register", "shard", "\"ranks\" or \"host\"", NULL, "\"%s\"", o->shard);
+    ddp->shard = !o->shard ? SHARD_NONE : o->shard[0] == 'r' ? SHARD_RANKS : SHARD_HOST;
     ddp->is_verifying = o->start && strcmp(o->start, "verify") == 0;
     if (o->check_finite && strcmp(o->check_finite, "skip") != 0 && strcmp(o->check_finite, "error") != 0)
         return error_set(AG_E_VALUE, "register", "check_finite", "\"skip\" or \"error\"", NULL, "\"%s\"", o->check_finite);
@@ -217,7 +222,7 @@ static ag_status prepare(ag_ddp *ddp, const ag_ddp_item *parameters, int num_par
     ddp->slots = heap_alloc_zero((size_t)num_parameters * sizeof *ddp->slots);
     if (!ddp->slots) return error_memory("register", (size_t)num_parameters * sizeof *ddp->slots);
     for (int i = 0; i < num_parameters; i++) AG_TRY(add_slot(ddp, &parameters[i]));
-    share_plan(ddp); /* slots are in order of registration here */
+    AG_TRY(share_plan(ddp)); /* slots are in order of registration here */
     ag_status status = layout_plan(ddp);
     point_sinks(ddp);
     return status;
@@ -273,6 +278,7 @@ ag_status ddp_open(ag_group *group, const ag_ddp_item *parameters, int num_param
     if (status == AG_OK) status = agree_on_list(ddp, buffers, num_buffers);
     if (status == AG_OK) status = make_equal(ddp, buffers, num_buffers);
     if (status == AG_OK) status = layout_make(ddp);
+    if (status == AG_OK) status = share_make(ddp);
     if (status != AG_OK && !is_seen_by_all(status) && ddp->group)
         agree_refuse(ddp->group, error_record()->message);
     else if (status == AG_OK)
@@ -281,6 +287,7 @@ ag_status ddp_open(ag_group *group, const ag_ddp_item *parameters, int num_param
         ddp_free(ddp);
         return error_in(status, "register");
     }
+    share_move(ddp);
     begin_round(ddp);
     ddp->stats.num_buckets = ddp->num_buckets;
     *out = ddp;
@@ -330,6 +337,7 @@ void ddp_free(ag_ddp *ddp) {
         detach_grad(&ddp->slots[i]);
         leave_leaf(&ddp->slots[i]);
     }
+    share_return(ddp);
     if (is_over) {
         layout_free(ddp);
         if (ddp->group) group_close(ddp->group, 0, false);

@@ -30,14 +30,21 @@
 #include "autograd/tape.h"
 #include "dist/group/group.h"
 
-/* The memory of all buckets: held by the job and by every p.grad that is a view of it. */
+/* The memory of all buckets, or of the parameters that a host has in common: held by the job and by every storage in it. */
 typedef struct ddp_memory {
+    storage_owner owner; /* first: it is the struct */
     atomic_int refs;
     ag_group *group; /* held */
     shared_block block;
-    char *buffer; /* with compression: the gradients; else NULL */
+    char *buffer; /* of buckets with compression: the gradients; else NULL */
     size_t buffer_bytes;
 } ddp_memory;
+
+typedef enum ddp_shard {
+    SHARD_NONE,  /* every rank updates all parameters */
+    SHARD_RANKS, /* each rank its share of them, and they tell one another the new values */
+    SHARD_HOST   /* the same among the ranks of each host, which have the parameters in common: nothing is told */
+} ddp_shard;
 
 typedef struct ddp_slot {
     ag_ddp *ddp;
@@ -46,7 +53,9 @@ typedef struct ddp_slot {
     node *leaf;        /* held; has our sink; NULL while the tensor requires no gradient */
     int position;      /* in the order of registration */
     int bucket;
-    int owner;         /* the rank that updates it in a sharded job */
+    size_t common_at;  /* in SHARD_HOST: where its storage lies in the common memory */
+    double middle;     /* where its middle lies among the bytes of all parameters: 0 to 1 */
+    int owner;         /* the rank that updates it (in SHARD_HOST, on this host); this one in a job that is not sharded */
     int64_t offset;    /* elements from the bucket's start */
     ag_tensor *local;  /* view: what this rank contributes; after the round the mean, unless that is `result` */
     ag_tensor *result; /* view of the result part; NULL with compression, or in a group of one */
@@ -84,13 +93,16 @@ struct ag_ddp {
     ag_dtype compress; /* AG_NO_DTYPE = none */
     int64_t bucket_bytes, first_bucket_bytes;
     ddp_finite check_finite;
-    bool shared_result, is_verifying, is_sharded;
+    bool shared_result, is_verifying;
+    ddp_shard shard;
     double timeout_s;
     int num_slots, num_buckets;
     ddp_slot *slots;
     ddp_bucket *buckets;
     ddp_memory *memory;
-    int next_bucket; /* to be started */
+    size_t common_bytes;
+    ddp_memory *common; /* where the parameters lie with those of the host's other ranks; NULL when each has its own */
+    int next_bucket;    /* to be started */
     bool is_accumulating;
     bool is_told;    /* backward has told of gradients to come */
     bool must_count; /* what buckets wait for has changed */
@@ -104,6 +116,9 @@ struct ag_ddp {
 ag_status layout_plan(ag_ddp *ddp);
 ag_status layout_make(ag_ddp *ddp);
 void layout_free(ag_ddp *ddp);
+/* memory_new is asked for by all ranks together. */
+ag_status memory_new(ag_ddp *ddp, size_t part_bytes, block_form form, size_t buffer_bytes, ddp_memory **out);
+void memory_drop(ddp_memory *m); /* NULL is accepted */
 /* slot_owns tells whether grad is the slot's own view. */
 bool slot_owns(const ddp_slot *slot, const ag_tensor *grad);
 
@@ -133,8 +148,13 @@ ag_status agree_who_is_not_finite(ag_ddp *ddp, int32_t *culprits, int *num_culpr
 /* finite.c */
 bool elements_are_finite(ag_dtype dtype, const void *elements, int64_t count);
 
-/* share.c. share_plan gives each slot its owner; share_values gives all ranks the values that the owners have. */
-void share_plan(ag_ddp *ddp);
+/* share.c. share_plan refuses what cannot be had in common, and gives each slot its owner; slots are in order of registration.
+ * share_make, on all ranks together, makes the memory of a job with SHARD_HOST; share_move puts the parameters there once all ranks
+ * have it, share_return takes them back. share_values gives all ranks the values that the owners have. */
+ag_status share_plan(ag_ddp *ddp);
+ag_status share_make(ag_ddp *ddp);
+void share_move(ag_ddp *ddp);
+void share_return(ag_ddp *ddp);
 ag_status share_values(ag_ddp *ddp);
 
 /* ddp.c */

@@ -103,25 +103,23 @@ ag_status layout_plan(ag_ddp *ddp) {
 
 /* ---- memory ---- */
 
-static void memory_release(void *context) {
-    ddp_memory *m = context;
-    if (!m || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1) return;
+static void memory_release(storage_owner *owner) {
+    ddp_memory *m = (ddp_memory *)owner;
+    if (atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1) return;
     group_block_free(m->group, &m->block);
     memory_free(m->buffer, m->buffer_bytes);
     group_release(m->group);
     heap_free(m);
 }
 
-/* A result of its own for each rank, if some p.grad is to be a view of it that the user may write to. */
-static bool is_replicated(const ag_ddp *ddp) {
-    bool has_views = false;
-    for (int k = 0; k < ddp->num_buckets; k++) has_views |= ddp->buckets[k].wire == ddp->buckets[k].dtype;
-    return has_views && !ddp->shared_result;
+void memory_drop(ddp_memory *m) {
+    if (m) memory_release(&m->owner);
 }
 
-static ag_status memory_make(ag_ddp *ddp, size_t part_bytes, size_t buffer_bytes, ddp_memory **out) {
+ag_status memory_new(ag_ddp *ddp, size_t part_bytes, block_form form, size_t buffer_bytes, ddp_memory **out) {
     ddp_memory *m = heap_alloc_zero(sizeof *m);
     if (!m) return error_memory("register", sizeof *m);
+    m->owner.release = memory_release;
     atomic_init(&m->refs, 1);
     m->group = group_retain(ddp->group);
     m->buffer_bytes = buffer_bytes;
@@ -135,7 +133,7 @@ static ag_status memory_make(ag_ddp *ddp, size_t part_bytes, size_t buffer_bytes
     }
     /* Asked for by all ranks together, so also by one that has failed. */
     ag_error first = *error_record();
-    ag_status block_status = group_block_new(ddp->group, part_bytes, is_replicated(ddp), &m->block);
+    ag_status block_status = group_block_new(ddp->group, part_bytes, form, &m->block);
     if (status == AG_OK)
         status = block_status;
     else
@@ -143,14 +141,14 @@ static ag_status memory_make(ag_ddp *ddp, size_t part_bytes, size_t buffer_bytes
     if (status == AG_OK)
         *out = m;
     else
-        memory_release(m);
+        memory_drop(m);
     return status;
 }
 
 static ag_status view_over(ag_ddp *ddp, ag_dtype dtype, const shape *s, char *data, ag_tensor **out) {
     size_t size_bytes = (size_t)shape_numel(s) * dtype_size(dtype);
     ag_device *device = ddp->slots[0].tensor->storage->device;
-    AG_TRY(tensor_from_memory(dtype, s, device, data, size_bytes, memory_release, ddp->memory, out));
+    AG_TRY(tensor_from_memory(dtype, s, device, data, size_bytes, &ddp->memory->owner, out));
     atomic_fetch_add_explicit(&ddp->memory->refs, 1, memory_order_relaxed);
     return AG_OK;
 }
@@ -170,6 +168,13 @@ static ag_status make_views(ag_ddp *ddp, ddp_bucket *b) {
     return view_over(ddp, b->wire, &flat, b->own, &b->own_view);
 }
 
+/* A result of its own for each rank, if some p.grad is to be a view of it that the user may write to. */
+static block_form form_of(const ag_ddp *ddp) {
+    bool has_views = false;
+    for (int k = 0; k < ddp->num_buckets; k++) has_views |= ddp->buckets[k].wire == ddp->buckets[k].dtype;
+    return has_views && !ddp->shared_result ? BLOCK_RESULTS : BLOCK_RESULT;
+}
+
 ag_status layout_make(ag_ddp *ddp) {
     size_t part_bytes = 0, buffer_bytes = 0;
     for (int k = 0; k < ddp->num_buckets; k++) {
@@ -179,7 +184,7 @@ ag_status layout_make(ag_ddp *ddp) {
         if (b->wire != b->dtype)
             buffer_bytes += ((size_t)b->count * dtype_size(b->dtype) + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
     }
-    AG_TRY(memory_make(ddp, part_bytes, buffer_bytes, &ddp->memory));
+    AG_TRY(memory_new(ddp, part_bytes, form_of(ddp), buffer_bytes, &ddp->memory));
     const shared_block *block = &ddp->memory->block;
     memset(shared_block_part(block, block->rank), 0, part_bytes);
     char *buffer = ddp->memory->buffer;
@@ -210,7 +215,7 @@ void layout_free(ag_ddp *ddp) {
     }
     heap_free(ddp->buckets);
     heap_free(ddp->slots);
-    memory_release(ddp->memory);
+    memory_drop(ddp->memory);
 }
 
 bool slot_owns(const ddp_slot *slot, const ag_tensor *grad) {

@@ -107,7 +107,7 @@ static void number_call(ag_group *g, const group_request *request, transport_cal
     if (is_pair) number = call->kind == COLLECTIVE_SEND ? &g->num_sent[call->root] : &g->num_received[call->root];
     call->sequence = ++*number;
     if (call->algorithm == ALGORITHM_ANY)
-        call->algorithm = g->transport ? collective_choose(call, &g->transport->cost) : algorithm_list(call->kind)[0];
+        call->algorithm = g->transport ? transport_choose(g->transport, call) : algorithm_list(call->kind)[0];
     if (request->block) {
         size_t offset = request->block_offset;
         out->block = request->block;
@@ -419,13 +419,17 @@ ag_status group_wait(group_work *w, double timeout_s) {
 
 /* ---- blocks ---- */
 
-ag_status group_block_new(ag_group *g, size_t part_bytes, bool is_replicated, shared_block *out) {
+static size_t private_bytes(const shared_block *block) { return (size_t)shared_block_num_parts(block) * block->part_bytes; }
+
+ag_status group_block_new(ag_group *g, size_t part_bytes, block_form form, shared_block *out) {
     part_bytes = (part_bytes + 4095) / 4096 * 4096;
     if (!g->transport) {
-        char *base = memory_alloc(2 * part_bytes);
-        if (!base) return error_memory("group", 2 * part_bytes);
-        memset(base, 0, 2 * part_bytes);
-        *out = (shared_block){.base = base, .part_bytes = part_bytes, .rank = 0, .size = 1, .is_shared = true};
+        shared_block block = {
+            .part_bytes = part_bytes, .size = 1, .world_ranks = g->world_ranks, .form = form, .is_shared = true};
+        block.base = memory_alloc(private_bytes(&block));
+        if (!block.base) return error_memory("group", private_bytes(&block));
+        memset(block.base, 0, private_bytes(&block));
+        *out = block;
         return AG_OK;
     }
     AG_TRY(take_transport(g, &(group_request){.call = {.kind = COLLECTIVE_BARRIER}}));
@@ -433,8 +437,7 @@ ag_status group_block_new(ag_group *g, size_t part_bytes, bool is_replicated, sh
     ag_status status =
         cancel_is_raised(g->world->cancel)
             ? cancel_error(g->world->cancel, "group", 0)
-            : g->transport->ops->block_new(g->transport, part_bytes, is_replicated,
-                                           deadline_after(g->world->options.timeout_s), out);
+            : g->transport->ops->block_new(g->transport, part_bytes, form, deadline_after(g->world->options.timeout_s), out);
     if (status != AG_OK) group_give_up(g);
     pthread_mutex_lock(&g->mutex);
     leave_transport(g);
@@ -447,6 +450,6 @@ void group_block_free(ag_group *g, shared_block *block) {
     if (block->owner)
         g->ops->block_free(g->transport, block);
     else
-        memory_free(block->base, 2 * block->part_bytes);
+        memory_free(block->base, private_bytes(block));
     block->base = NULL;
 }

@@ -44,8 +44,8 @@ void group_work_release(group_work *w);
 void group_tell_refusal(ag_group *g, const group_request *request);
 void group_refuse(ag_group *g);
 
-/* is_replicated: each rank has a result of its own, which it may write to; else those of a host have one. */
-ag_status group_block_new(ag_group *g, size_t part_bytes, bool is_replicated, shared_block *out);
+/* group_block_new makes a block of zeros, on all ranks of the group together; part_bytes is rounded up. */
+ag_status group_block_new(ag_group *g, size_t part_bytes, block_form form, shared_block *out);
 void group_block_free(ag_group *g, shared_block *block);
 
 /* group_stats reads the transport's counters; those of a call that is under way are not in it. */

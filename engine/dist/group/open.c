@@ -73,7 +73,7 @@ static void make_token(world *w) {
 }
 
 static ag_status shared_cancel_new(shared_cancel **out) {
-    shared_cancel *s = heap_alloc(sizeof *s);
+    shared_cancel *s = heap_alloc_zero(sizeof *s);
     if (!s) return error_memory("group", sizeof *s);
     atomic_init(&s->refs, 1);
     cancel_init(&s->cancel);
@@ -103,18 +103,18 @@ static ag_status world_new(const ag_group_options *options, world **out) {
 static ag_status listen_addresses(world *w, const char *coordinator, char *data, char *control, size_t len) {
     bool is_ipc = strncmp(coordinator, "ipc://", 6) == 0;
     if (is_ipc && strcmp(w->transport_choice, "tcp") != 0)
-        snprintf(data, len, "ipc://@argand-%.60s-e%u-d%d", w->job, w->epoch, w->rank);
+        snprintf(data, len, "ipc://@argand-%s-e%u-d%d", w->job, w->epoch, w->rank);
     else if (is_ipc)
         snprintf(data, len, "tcp://%s:*", w->address[0] ? w->address : "127.0.0.1");
     if (is_ipc) {
-        snprintf(control, len, "ipc://@argand-%.60s-e%u-c%d", w->job, w->epoch + 1, w->rank);
+        snprintf(control, len, "ipc://@argand-%s-e%u-c%d", w->job, w->epoch + 1, w->rank);
         return AG_OK;
     }
     char address[64];
     AG_TRY(address_pick(coordinator, w->address, address, sizeof address));
     snprintf(control, len, "tcp://%s:*", address);
     if (strcmp(w->transport_choice, "ipc") == 0)
-        snprintf(data, len, "ipc://@argand-%.60s-e%u-d%d", w->job, w->epoch, w->rank);
+        snprintf(data, len, "ipc://@argand-%s-e%u-d%d", w->job, w->epoch, w->rank);
     else
         snprintf(data, len, "tcp://%s:*", address);
     return AG_OK;
@@ -194,7 +194,7 @@ static ag_status make_sockets(world *w, const char *address) {
     /* Each link is a socket with a monitor, which is two more; the rest is the session's. */
     int max_sockets = 3 * num_links + 5 * w->size + 64;
     ag_status status = socket_context_new(has_keys ? &keys : NULL, num_io_threads, max_sockets, &w->sockets);
-    memset(&keys, 0, sizeof keys);
+    explicit_bzero(&keys, sizeof keys);
     return status;
 }
 
@@ -306,8 +306,8 @@ static ag_status check_ranks(const ag_group *parent, const int *ranks, int num_r
     if (num_ranks < 1) return error_set(AG_E_VALUE, "group", "ranks", "at least one rank", NULL, "none");
     for (int i = 0; i < num_ranks; i++)
         if (ranks[i] < 0 || ranks[i] >= parent->size || (i > 0 && ranks[i] <= ranks[i - 1]))
-            return error_set(AG_E_VALUE, "group", "ranks", "rising ranks of the group, each once", NULL,
-                             "%d in place %d of %d ranks", ranks[i], i, parent->size);
+            return error_set(AG_E_VALUE, "group", "ranks", "rising ranks, each once, from 0 on and below the size", NULL,
+                             "%d in a group of size %d", ranks[i], parent->size);
     return AG_OK;
 }
 
@@ -420,6 +420,7 @@ ag_status group_close(ag_group *g, double wait_s, bool says_goodbye) {
     ag_status status = is_alone ? AG_OK : close_error(w, (double)(clock_ns() - start_ns) * 1e-9);
     if (g->id == 0 && says_goodbye && cancel_is_raised(w->cancel) && !atomic_load_explicit(&w->is_told, memory_order_relaxed))
         status = cancel_error(w->cancel, "close", 0);
+    if (g->transport && g->ops->leave) g->ops->leave(g->transport); /* blocks may keep the rest */
     world_remove(w, g);
     group_release(g);
     return status;

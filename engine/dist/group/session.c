@@ -57,9 +57,7 @@ static ag_status report_error(const message_report *report) {
 }
 
 void session_raise(session *s, const message_report *report) {
-    if (!cancel_is_raised(s->cancel))
-        for (int i = 0; i < report->num_culprits; i++) cancel_add_culprit(s->cancel, report->culprits[i]);
-    cancel_raise(s->cancel, report->code, -1, report->reason, report->hint);
+    cancel_raise_all(s->cancel, report->code, report->culprits, report->num_culprits, report->reason, report->hint);
     /* The order of the flag and on_cancel matters to nobody: the flag only picks the one who calls. */
     if (!atomic_exchange_explicit(&s->is_told, true, memory_order_relaxed) && s->on_cancel) s->on_cancel(s->context);
 }
@@ -87,8 +85,6 @@ static ag_status check_process(const session *s) {
     return error_set(AG_E_STATE, NULL, NULL, NULL, "join the job in the child, after the fork",
                      "a process made by fork cannot use its parent's group");
 }
-
-static int64_t seconds_ns(double seconds) { return seconds < 1e9 ? (int64_t)(seconds * 1e9) : SECOND_NS * 1000000000; }
 
 /* ---- opening ---- */
 
@@ -204,8 +200,9 @@ static void free_parts(session *s) {
 static void init_link(session *s, const session_join *join) {
     session_link *l = &s->link;
     l->now_ns = clock_ns();
-    l->deadline_ns = l->now_ns + seconds_ns(s->init_timeout_s) + (join->is_regroup ? seconds_ns(join->grace_s) : 0);
-    l->answer_deadline_ns = l->now_ns + seconds_ns(join->answer_s);
+    l->deadline_ns =
+        l->now_ns + session_seconds_ns(s->init_timeout_s) + (join->is_regroup ? session_seconds_ns(join->grace_s) : 0);
+    l->answer_deadline_ns = l->now_ns + session_seconds_ns(join->answer_s);
     if (getrandom(&s->nonce, sizeof s->nonce, GRND_NONBLOCK) != sizeof s->nonce)
         s->nonce = (uint64_t)l->now_ns * 0x9E3779B97F4A7C15u ^ (uint64_t)s->process << 32 ^ (uint64_t)(uintptr_t)s;
 }
@@ -225,10 +222,10 @@ ag_status session_start(socket_context *sockets, const session_setup *setup, con
     s->process = getpid();
     s->epoch = setup->epoch;
     s->init_timeout_s = setup->init_timeout_s;
-    s->heartbeat_ns = seconds_ns(setup->heartbeat_s);
+    s->heartbeat_ns = session_seconds_ns(setup->heartbeat_s);
     if (s->heartbeat_ns < setup->size * MILLISECOND_NS)
         s->heartbeat_ns = setup->size * MILLISECOND_NS; /* 1000 beats/s for rank 0 */
-    s->expiry_ns = seconds_ns(setup->expiry_s);
+    s->expiry_ns = session_seconds_ns(setup->expiry_s);
     if (s->expiry_ns < 3 * s->heartbeat_ns) s->expiry_ns = 3 * s->heartbeat_ns; /* one lost beat is none */
     s->join = *join;
     s->rank = s->joining_rank = setup->rank;
@@ -376,16 +373,25 @@ ag_status session_table(session *s, double wait_s, session_progress *table) {
     AG_TRY(check_process(s));
     session_progress *answer = heap_alloc((size_t)s->size * sizeof *answer);
     if (!answer) return error_memory(NULL, (size_t)s->size * sizeof *answer);
-    int64_t deadline_ns = clock_ns() + seconds_ns(wait_s);
-    pthread_mutex_lock(&s->mutex);
-    s->ask.sequence++;
-    s->ask.table = answer;
-    s->ask.is_pending = true;
-    wake(s);
+    int64_t deadline_ns = clock_ns() + session_seconds_ns(wait_s);
     bool is_in_time = true;
-    while (s->ask.is_pending && is_in_time && !interrupt_pending()) is_in_time = wait_change(s, deadline_ns);
-    bool is_answered = !s->ask.is_pending;
-    s->ask.is_pending = false;
+    pthread_mutex_lock(&s->mutex);
+    /* One after the other: calls of two groups may be late at once. */
+    while (s->ask.table && is_in_time && !interrupt_pending()) is_in_time = wait_change(s, deadline_ns);
+    bool is_asked = !s->ask.table;
+    if (is_asked) {
+        s->ask.sequence++;
+        s->ask.table = answer;
+        s->ask.is_pending = true;
+        wake(s);
+    }
+    while (is_asked && s->ask.is_pending && is_in_time && !interrupt_pending()) is_in_time = wait_change(s, deadline_ns);
+    bool is_answered = is_asked && !s->ask.is_pending;
+    if (is_asked) {
+        s->ask.is_pending = false;
+        s->ask.table = NULL;
+        pthread_cond_broadcast(&s->changed);
+    }
     pthread_mutex_unlock(&s->mutex);
     if (is_answered) {
         memcpy(table, answer, (size_t)s->size * sizeof *table);
@@ -424,7 +430,7 @@ void session_abort(session *s, ag_status code, int culprit, const char *reason) 
 
 bool session_leave(session *s, double wait_s) {
     if (s->process != getpid()) return false;
-    int64_t now_ns = clock_ns(), deadline_ns = now_ns + seconds_ns(wait_s), answer_ns = now_ns + GOODBYE_NS;
+    int64_t now_ns = clock_ns(), deadline_ns = now_ns + session_seconds_ns(wait_s), answer_ns = now_ns + GOODBYE_NS;
     pthread_mutex_lock(&s->mutex);
     s->leave.is_wanted = s->leave.is_closing = true;
     wake(s);
@@ -439,8 +445,12 @@ bool session_leave(session *s, double wait_s) {
 
 int session_missing(const session *s, bool *missing, char *text, size_t len) {
     int num = 0;
+    pthread_mutex_t *mutex = &((session *)s)->mutex;
+    pthread_mutex_lock(mutex);
+    bool is_unanswered = s->leave.is_unanswered;
+    pthread_mutex_unlock(mutex);
     for (int i = 0; i < s->size; i++) {
-        bool is_known = !s->leave.is_unanswered || i == s->coordinator_rank;
+        bool is_known = !is_unanswered || i == s->coordinator_rank;
         missing[i] = i != s->rank && is_known && !session_has_left(s, i);
         num += missing[i];
     }

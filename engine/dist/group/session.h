@@ -5,8 +5,9 @@
  *
  * Joining: each rank says HELLO (job, epoch, rank, size, pid, host, host token, endpoints) until it is answered; when all have,
  * the coordinator sends the member table. A second HELLO for a rank from another process is refused; so is another job, size or
- * version, each with its reason. When time is over the error names the ranks that have not come. When a rank that has come is lost
- * before all have, that is the error, at once: on this host by its pidfd, else by its connection.
+ * version, each with its reason. When time is over the error names the ranks that have not come. When a rank that has come is
+ * lost before all have, that is the error, at once: on this host by its pidfd, else by its connection. So it is when the
+ * coordinator is lost that has answered.
  *
  * Living: every heartbeat_s a rank sends BEAT with its progress (last call entered and finished, its text); the coordinator
  * answers. Without a beat for expiry_s the coordinator declares the rank unresponsive; without an answer for that time a rank

@@ -384,6 +384,18 @@ static void withdraw(coordinator *c, int rank) {
     c->num_joined--;
 }
 
+static bool is_from(const coordinator *c, int rank, const message_header *header) {
+    return c->members[rank].is_joined && c->members[rank].nonce == header->nonce;
+}
+
+/* In a regroup a rank that goes before it has got the table says its old number. -1: a stranger. */
+static int find_sender(const coordinator *c, const message_header *header) {
+    if (header->rank >= 0 && header->rank < c->size && is_from(c, header->rank, header)) return header->rank;
+    for (int i = 0; i < c->size; i++)
+        if (is_from(c, i, header)) return i;
+    return -1;
+}
+
 static void take_message(coordinator *c, const socket_route *route, const socket_message *message) {
     session *s = c->session;
     message_header header;
@@ -394,13 +406,12 @@ static void take_message(coordinator *c, const socket_route *route, const socket
         coordinator_take_hello(c, route, verdict == MESSAGE_OK ? &header : NULL, message->payload);
         return;
     }
-    bool is_known = !is_other && header.rank >= 0 && header.rank < c->size && c->members[header.rank].is_joined &&
-                    c->members[header.rank].nonce == header.nonce;
-    if (!is_known) {
+    int rank = is_other ? -1 : find_sender(c, &header);
+    if (rank < 0) {
         atomic_fetch_add_explicit(&s->num_rejected, 1, memory_order_relaxed);
         return;
     }
-    coordinator_member *m = &c->members[header.rank];
+    coordinator_member *m = &c->members[rank];
     m->route = *route;
     m->has_no_route = false;
     m->heard_listened_ns = s->link.listened_ns;
@@ -408,9 +419,9 @@ static void take_message(coordinator *c, const socket_route *route, const socket
     if (header.kind == MESSAGE_ACK) {
         if (m->notice != 0 && header.sequence == (uint64_t)m->notice) m->notice = 0;
     } else if (c->is_formed) {
-        take_member_message(c, header.rank, &header, message->payload);
+        take_member_message(c, rank, &header, message->payload);
     } else if (header.kind == MESSAGE_LEAVE) {
-        withdraw(c, header.rank);
+        withdraw(c, rank);
     }
 }
 

@@ -12,7 +12,6 @@
 #define REGROUP_FRESH_NS   (10 * REGROUP_HELLO_NS)
 #define REGROUP_SPACING_NS (20 * MILLISECOND_NS)
 #define REST_MS            200
-#define LAST_WORDS_NS      (200 * MILLISECOND_NS) /* of who has ended: its goodbye or its successor's HELLO may be underway */
 
 /* ---- making it ---- */
 
@@ -54,7 +53,7 @@ ag_status coordinator_new(session *s, const session_setup *setup, const session_
     c->join = *join;
     c->timeout_s = setup->init_timeout_s;
     c->last_join_ns = clock_ns();
-    c->deadline_ns = c->last_join_ns + (int64_t)(setup->init_timeout_s * 1e9);
+    c->deadline_ns = c->last_join_ns + session_seconds_ns(setup->init_timeout_s);
     c->members = heap_alloc_zero(count * sizeof *c->members);
     c->has_left = heap_alloc_zero(count * sizeof *c->has_left);
     c->is_given_up = heap_alloc_zero(count * sizeof *c->is_given_up);
@@ -179,16 +178,10 @@ static void send_table(coordinator *c, int rank) {
     coordinator_send_shared(c, rank, MESSAGE_TABLE, (uint64_t)c->own, c->table);
 }
 
-/* Its predecessor's end, if there was one, does not count any more. In a regroup ranks get new numbers, and the dead are passed
- * over. */
-static void watch_member(coordinator *c, int rank) {
-    session *s = c->session;
-    const message_member *who = &c->members[rank].who;
-    watch_drop(&s->watch, rank);
-    s->link.gone_ns[rank] = 0;
-    bool is_here = strcmp(who->shown.token, s->own.shown.token) == 0 && who->shown.pid != s->own.shown.pid;
-    if (c->join.is_regroup || !is_here) return;
-    if (watch_add(&s->watch, rank, who->shown.pid, who->start_time) == WATCH_GONE) s->link.gone_ns[rank] = s->link.now_ns;
+/* Who waits watches us from then on. */
+static ag_status send_wait(coordinator *c, int rank) {
+    size_t len = message_pack_table(&c->session->own, 1, c->buffer);
+    return coordinator_send_to(c, rank, MESSAGE_WAIT, 0, 0, c->buffer, len);
 }
 
 static void admit(coordinator *c, coordinator_member *m, const message_header *header, const message_hello *hello) {
@@ -197,9 +190,9 @@ static void admit(coordinator *c, coordinator_member *m, const message_header *h
     *m = (coordinator_member){.who = hello->member, .nonce = header->nonce, .is_joined = true};
     m->who.old_rank = header->rank;
     m->admitted_listened_ns = c->session->link.listened_ns;
-    watch_member(c, header->rank);
+    if (!c->join.is_regroup) session_watch(c->session, header->rank, &m->who); /* in a regroup the dead are passed over */
     c->last_join_ns = now_ns;
-    int64_t deadline_ns = now_ns + (int64_t)((hello->left_s < 1e8 ? hello->left_s : 1e8) * 1e9);
+    int64_t deadline_ns = now_ns + session_seconds_ns(hello->left_s);
     if (!c->join.is_regroup && deadline_ns < c->deadline_ns) {
         c->deadline_ns = deadline_ns;
         c->timeout_s = hello->timeout_s;
@@ -232,7 +225,7 @@ void coordinator_take_hello(coordinator *c, const socket_route *route, const mes
     if (c->has_failed)
         coordinator_notify(c, rank, MESSAGE_REFUSED);
     else if (!c->is_formed)
-        coordinator_send_to(c, rank, MESSAGE_WAIT, 0, 0, NULL, 0);
+        send_wait(c, rank);
     else
         send_table(c, rank);
 }
@@ -307,7 +300,7 @@ static bool all_are_there(const coordinator *c) {
 }
 
 static void tick_regroup(coordinator *c) {
-    int64_t now_ns = c->session->link.now_ns, grace_ns = (int64_t)(c->join.grace_s * 1e9);
+    int64_t now_ns = c->session->link.now_ns, grace_ns = session_seconds_ns(c->join.grace_s);
     bool is_over = now_ns >= c->last_join_ns + grace_ns || now_ns >= c->deadline_ns;
     session_wake_by(c->session, now_ns + REPEAT_NS); /* somebody who is waited for may have ended */
     if (!is_over && !all_are_there(c)) return;
@@ -331,7 +324,7 @@ static bool has_hung_up(coordinator *c, int rank) {
     if (!m->is_joined || rank == c->own || s->watch.pidfds[rank] >= 0 || silence_ns < 2 * JOIN_HELLO_NS) return false;
     if (s->link.now_ns >= m->next_probe_ns) {
         m->next_probe_ns = s->link.now_ns + REPEAT_NS;
-        m->has_no_route = coordinator_send_to(c, rank, MESSAGE_WAIT, 0, 0, NULL, 0) == AG_E_PEER;
+        m->has_no_route = send_wait(c, rank) == AG_E_PEER;
     }
     session_wake_by(s, m->next_probe_ns);
     return m->has_no_route && silence_ns > LOST_NS;
@@ -342,8 +335,8 @@ static int find_loss(coordinator *c, bool *has_ended) {
     session_link *l = &c->session->link;
     for (int i = 0; i < c->capacity; i++) {
         *has_ended = l->gone_ns[i] != 0;
-        if (*has_ended) session_wake_by(c->session, l->gone_ns[i] + LAST_WORDS_NS);
-        if (*has_ended ? l->now_ns >= l->gone_ns[i] + LAST_WORDS_NS : has_hung_up(c, i)) return i;
+        if (*has_ended) session_wake_by(c->session, l->gone_ns[i] + JOIN_WORDS_NS);
+        if (*has_ended ? l->now_ns >= l->gone_ns[i] + JOIN_WORDS_NS : has_hung_up(c, i)) return i;
     }
     return -1;
 }

@@ -26,7 +26,8 @@
 #define JOIN_HELLO_NS    (500 * MILLISECOND_NS) /* how often a rank says HELLO that the coordinator knows already */
 #define JOIN_SILENCE_NS  (4 * JOIN_HELLO_NS)    /* and how long either may be silent at least */
 #define REGROUP_HELLO_NS (100 * MILLISECOND_NS)
-#define LOST_NS          (2 * SECOND_NS) /* a broken connection that does not come back means a loss */
+#define JOIN_WORDS_NS    (200 * MILLISECOND_NS) /* of who has ended: its goodbye or its successor's HELLO may be underway */
+#define LOST_NS          (2 * SECOND_NS)        /* a broken connection that does not come back means a loss */
 #define ADDRESS_BYTES    256
 
 typedef enum session_state { SESSION_JOINING, SESSION_LIVE, SESSION_FAILED } session_state;
@@ -107,8 +108,9 @@ typedef struct session_link {
     bool is_acknowledged;     /* the coordinator knows us */
     bool is_aborted;          /* the coordinator's ABORT has come */
     bool is_leaving;
-    message_report report; /* what we tell the coordinator until abort_end_ns */
-    int64_t abort_end_ns, lagging_ns, stop_ns;
+    bool has_report; /* what we tell the coordinator until its ABORT has come */
+    message_report report;
+    int64_t lagging_ns;
     uint64_t beat, coordinator_entered;
     bool *left;        /* [size] room to unpack */
     char refusal[150]; /* by the socket, while joining, for people */
@@ -169,7 +171,7 @@ struct session {
     struct {
         uint64_t sequence;
         bool is_pending;
-        session_progress *table;
+        session_progress *table; /* of who asks, NULL = nobody */
     } ask;
     struct {
         bool is_wanted, is_closing, is_acknowledged, has_ended, all_left;
@@ -195,6 +197,10 @@ message_report session_report(ag_status code, int culprit, const char *hint, con
     __attribute__((format(printf, 4, 5)));
 /* session_list_ranks writes "rank 2" or "ranks 2, 5 and 7", a few of them at most. chosen: [size]. */
 const char *session_list_ranks(const bool *chosen, int size, char *text, size_t len);
+/* Any number of seconds >= 0, INFINITY too; sums of a few do not overflow. */
+static inline int64_t session_seconds_ns(double seconds) {
+    return seconds < 1e9 ? (int64_t)(seconds * 1e9) : SECOND_NS * 1000000000;
+}
 static inline void session_wake_by(session *s, int64_t time_ns) {
     if (time_ns < s->link.wake_ns) s->link.wake_ns = time_ns;
 }
@@ -203,6 +209,8 @@ static inline void session_wake_by(session *s, int64_t time_ns) {
 void *session_serve(void *session);
 void session_progress_of_note(session *s, message_progress *out);
 void session_fail(session *s, const message_report *report); /* joining has failed */
+/* session_watch watches the process of a rank, when it is one of this host, and nobody else of that number. */
+void session_watch(session *s, int rank, const message_member *who);
 
 /* session_coordinator.c */
 ag_status coordinator_new(session *s, const session_setup *setup, const session_join *join, coordinator **out);

@@ -31,7 +31,7 @@
 
 /* kind        from  to     payload               answered by
  * HELLO       rank  coord  hello                 WAIT, TABLE, REFUSED
- * WAIT        coord rank
+ * WAIT        coord rank   a table of the coordinator alone
  * TABLE       coord rank   all members; sequence: the coordinator's rank
  * REFUSED     coord rank   report                ACK
  * BEAT        rank  coord  progress              ECHO

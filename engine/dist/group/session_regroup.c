@@ -31,13 +31,13 @@ static bool has_candidate_ended(void *context) {
     return is_gone(c->old, c->rank);
 }
 
-/* is_blamed: [size], from the cancel: most likely the same on all ranks. A mismatch blames nobody here: those it names live, and
- * over sockets ranks may name different pairs. */
+/* is_blamed: [size], from the cancel: most likely the same on all ranks. A mismatch and a timeout blame nobody here: those they
+ * name live, and over sockets ranks may name different ones. */
 static void list_blamed(session *old, bool *is_blamed) {
     memset(is_blamed, 0, (size_t)old->size * sizeof *is_blamed);
     cancel_cause cause;
     cancel_read(old->cancel, &cause);
-    if (cause.code == AG_E_MISMATCH) return;
+    if (cause.code == AG_E_MISMATCH || cause.code == AG_E_TIMEOUT) return;
     for (int i = 0; i < cause.num_culprits; i++) {
         int32_t rank = cause.culprits[i];
         if (rank >= 0 && rank < old->size) is_blamed[rank] = true;

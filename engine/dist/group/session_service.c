@@ -58,6 +58,14 @@ static void send_progress(session *s, message_kind kind, uint32_t flags, uint64_
 
 /* ---- joining ---- */
 
+void session_watch(session *s, int rank, const message_member *who) {
+    watch_drop(&s->watch, rank);
+    s->link.gone_ns[rank] = 0;
+    bool is_here = strcmp(who->shown.token, s->own.shown.token) == 0 && who->shown.pid != s->own.shown.pid;
+    if (is_here && watch_add(&s->watch, rank, who->shown.pid, who->start_time) == WATCH_GONE)
+        s->link.gone_ns[rank] = s->link.now_ns;
+}
+
 static void set_state(session *s, session_state state) {
     pthread_mutex_lock(&s->mutex);
     s->state = state;
@@ -71,11 +79,29 @@ void session_fail(session *s, const message_report *report) {
     set_state(s, SESSION_FAILED);
 }
 
+/* The coordinator has answered and is lost before it has gathered all. */
+static bool has_lost_gatherer(session *s) {
+    session_link *l = &s->link;
+    int rank = s->join.coordinator;
+    const session_member *m = &s->members[0].shown;
+    bool has_ended = l->gone_ns[rank] != 0;
+    if (has_ended) session_wake_by(s, l->gone_ns[rank] + JOIN_WORDS_NS);
+    if (has_ended ? l->now_ns < l->gone_ns[rank] + JOIN_WORDS_NS
+                  : !l->is_acknowledged || l->lost_listened_ns < 0 || l->listened_ns - l->lost_listened_ns <= LOST_NS)
+        return false;
+    message_report report =
+        session_report(AG_E_PEER, rank, NULL, "rank %d (host %s, pid %lld) has %s while the others were joining", rank, m->host,
+                       (long long)m->pid, has_ended ? "ended" : "closed its connection");
+    session_fail(s, &report);
+    return true;
+}
+
 static void tick_joining(session *s) {
     session_link *l = &s->link;
     int coordinator_rank = s->join.coordinator;
     message_report report;
     if (!s->coordinator) {
+        if (has_lost_gatherer(s)) return;
         int64_t most_ns = s->expiry_ns > JOIN_SILENCE_NS ? s->expiry_ns : JOIN_SILENCE_NS;
         bool is_silent = l->is_acknowledged && l->listened_ns - l->heard_listened_ns > most_ns;
         if (is_silent) l->is_acknowledged = false;
@@ -128,6 +154,14 @@ static void watch_others(session *s) {
     }
 }
 
+static void take_wait(session *s, const message_header *header, const void *payload) {
+    int count;
+    if (s->state != SESSION_JOINING) return;
+    s->link.is_acknowledged = true;
+    if (s->coordinator || !message_unpack_table(payload, header->payload_bytes, s->joining_size, s->members, &count)) return;
+    session_watch(s, s->join.coordinator, &s->members[0]);
+}
+
 static void take_table(session *s, const message_header *header, const void *payload) {
     int count = 0;
     if (s->state != SESSION_JOINING) return;
@@ -139,6 +173,10 @@ static void take_table(session *s, const message_header *header, const void *pay
     s->size = count;
     for (int i = 0; i < count; i++)
         s->members[i].shown.is_same_host = strcmp(s->members[i].shown.token, s->own.shown.token) == 0;
+    if (!s->coordinator) { /* it may have another number now */
+        watch_drop(&s->watch, s->join.coordinator);
+        s->link.gone_ns[s->join.coordinator] = 0;
+    }
     watch_others(s);
     s->link.next_beat_ns = 0;
     set_state(s, SESSION_LIVE);
@@ -149,8 +187,7 @@ static void take_table(session *s, const message_header *header, const void *pay
 static void accuse(session *s, const message_report *report) {
     session_raise(s, report);
     s->link.report = *report;
-    s->link.abort_end_ns = s->link.now_ns + NOTICE_NS;
-    s->link.next_abort_ns = 0;
+    s->link.has_report = true;
 }
 
 static bool has_left(const session *s, int rank) { return atomic_load_explicit(&s->has_left[rank], memory_order_relaxed) != 0; }
@@ -160,13 +197,15 @@ static void check_deaths(session *s) {
     for (int i = 0; i < s->size; i++) {
         if (l->gone_ns[i] == 0) continue;
         atomic_store_explicit(&s->is_gone[i], 1, memory_order_relaxed);
-        if (s->coordinator || l->is_leaving || l->is_aborted || l->abort_end_ns != 0 || has_left(s, i)) continue;
-        session_wake_by(s, l->gone_ns[i] + LAST_WORDS_NS);
+        if (s->coordinator || l->is_leaving || l->is_aborted || l->has_report || has_left(s, i)) continue;
         /* Who lost a silent coordinator ends, too, and is not to blame: it answers again, or check_coordinator names it. */
         if (i != s->coordinator_rank && l->listened_ns - l->heard_listened_ns > 2 * s->heartbeat_ns) continue;
         /* A connection tells of its end after all that came through it, and that has been read. */
         bool is_read = i == s->coordinator_rank && l->lost_listened_ns >= 0;
-        if (!is_read && l->now_ns < l->gone_ns[i] + LAST_WORDS_NS) continue;
+        if (!is_read && l->now_ns < l->gone_ns[i] + LAST_WORDS_NS) {
+            session_wake_by(s, l->gone_ns[i] + LAST_WORDS_NS);
+            continue;
+        }
         message_report report = session_report(AG_E_PEER, i, NULL, "rank %d (host %s, pid %lld) has ended without closing", i,
                                                s->members[i].shown.host, (long long)s->members[i].shown.pid);
         accuse(s, &report);
@@ -178,7 +217,7 @@ static void check_coordinator(session *s) {
     int who = s->coordinator_rank;
     const session_member *m = &s->members[who].shown;
     message_report report;
-    if (s->coordinator || l->is_leaving || l->is_aborted || l->abort_end_ns != 0) return;
+    if (s->coordinator || l->is_leaving || l->is_aborted || l->has_report) return;
     int64_t silence_ns = l->listened_ns - l->heard_listened_ns;
     if (has_left(s, who)) {
         message_progress own;
@@ -233,6 +272,12 @@ static void end_leave(session *s, bool is_acknowledged, bool has_ended, bool all
     pthread_mutex_unlock(&s->mutex);
 }
 
+static bool all_others_have_left(const session *s) {
+    for (int i = 0; i < s->size; i++)
+        if (i != s->rank && !has_left(s, i)) return false;
+    return true;
+}
+
 static void tick_leave(session *s, bool is_closing, bool has_ended) {
     session_link *l = &s->link;
     if (has_ended) return;
@@ -243,15 +288,17 @@ static void tick_leave(session *s, bool is_closing, bool has_ended) {
                                            (is_ending && s->expiry_ns > SECOND_NS ? SECOND_NS : s->expiry_ns) ||
                                        (gone_ns != 0 && l->now_ns >= gone_ns + LAST_WORDS_NS));
     if (!s->coordinator && gone_ns != 0) session_wake_by(s, gone_ns + LAST_WORDS_NS);
+    /* Nobody is there who could tell more. One that is there and silent has not heard our goodbye, either. */
+    bool is_away = gone_ns != 0 || l->lost_listened_ns >= 0;
     if (is_lost)
-        end_leave(s, true, true, false, true); /* nobody is there who could tell */
+        end_leave(s, true, true, is_away && all_others_have_left(s), true);
     else if (is_due(s, &l->next_leave_ns, REPEAT_NS))
         send_progress(s, MESSAGE_LEAVE, is_closing ? MESSAGE_IS_CLOSING : 0, 0);
 }
 
 static void tick_abort(session *s) {
     session_link *l = &s->link;
-    if (l->is_aborted || l->now_ns >= l->abort_end_ns || !is_due(s, &l->next_abort_ns, REPEAT_NS)) return;
+    if (!l->has_report || l->is_aborted || !is_due(s, &l->next_abort_ns, REPEAT_NS)) return;
     if (s->coordinator) {
         coordinator_abort(s->coordinator, &l->report);
         return;
@@ -266,17 +313,15 @@ static bool tick(session *s) {
     pthread_mutex_lock(&s->mutex);
     bool must_stop = s->must_stop, wants_leave = s->leave.is_wanted, is_closing = s->leave.is_closing,
          has_ended = s->leave.has_ended;
-    bool wants_abort = s->wants_abort && l->abort_end_ns == 0;
-    if (wants_abort) l->report = s->abort;
+    if (s->wants_abort && !l->has_report) {
+        l->report = s->abort;
+        l->has_report = true;
+    }
     s->wants_abort = false;
     pthread_mutex_unlock(&s->mutex);
     l->is_leaving |= wants_leave && is_closing;
     if (s->state == SESSION_JOINING && !must_stop) tick_joining(s);
     if (s->state == SESSION_LIVE) {
-        if (wants_abort) {
-            l->abort_end_ns = l->now_ns + NOTICE_NS;
-            l->next_abort_ns = 0;
-        }
         check_deaths(s);
         check_coordinator(s);
         tick_abort(s);
@@ -366,7 +411,7 @@ static void take_message(session *s, const socket_message *message) {
         send_message(s, MESSAGE_ACK, 0, MESSAGE_REFUSED, NULL, 0);
         if (message_unpack_report(message->payload, header.payload_bytes, s->joining_size, &report)) session_fail(s, &report);
     } else if (header.kind == MESSAGE_WAIT) {
-        l->is_acknowledged = true;
+        take_wait(s, &header, message->payload);
     } else if (header.kind == MESSAGE_TABLE) {
         take_table(s, &header, message->payload);
     } else if (s->state == SESSION_LIVE) {

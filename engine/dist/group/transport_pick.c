@@ -19,9 +19,7 @@
 /* What members tell each other in an exchange. */
 typedef struct notice {
     uint8_t can; /* 1: the step before went well here */
-    uint8_t reserved[7];
-    uint64_t pointer; /* the arena, for threads of one process */
-    char reason[EXCHANGE_BYTES - 16];
+    char reason[EXCHANGE_BYTES - 1];
 } notice;
 
 /* Two exchanges: the makers' arenas, one a host, are there to be taken; all have theirs. */
@@ -38,7 +36,7 @@ ag_status transport_pick_observe(exchange_fn exchange, void *context, int exchan
 
 static void note_failure(notice *own) {
     own->can = 0;
-    snprintf(own->reason, sizeof own->reason, "%.47s", error_record()->got);
+    snprintf(own->reason, sizeof own->reason, "%.62s", error_record()->got);
 }
 
 /* The first member that cannot, -1 when all can. */
@@ -60,6 +58,40 @@ typedef struct pick {
     char address[96];
     arena *arena; /* held, NULL when alone on this host */
 } pick;
+
+/* ---- among threads ---- */
+
+/* The maker lends its arena until it has left the exchanges, however that was: who comes later finds nothing. */
+static void lend_arena(const pick *p, arena_offer *offer) {
+    shared_cancel *shared = p->g->world->shared;
+    *offer = (arena_offer){.address = p->address, .arena = p->arena};
+    lock_acquire(&shared->lock);
+    offer->next = shared->offers;
+    shared->offers = offer;
+    lock_release(&shared->lock);
+}
+
+static void withdraw_arena(const pick *p, const arena_offer *offer) {
+    shared_cancel *shared = p->g->world->shared;
+    lock_acquire(&shared->lock);
+    for (arena_offer **at = &shared->offers; *at; at = &(*at)->next) {
+        if (*at != offer) continue;
+        *at = offer->next;
+        break;
+    }
+    lock_release(&shared->lock);
+}
+
+static ag_status borrow_arena(pick *p) {
+    shared_cancel *shared = p->g->world->shared;
+    lock_acquire(&shared->lock);
+    for (const arena_offer *at = shared->offers; at && !p->arena; at = at->next)
+        if (strcmp(at->address, p->address) == 0) p->arena = arena_retain(at->arena);
+    lock_release(&shared->lock);
+    return p->arena ? AG_OK : error_set(AG_E_NETWORK, "group", NULL, NULL, NULL, "its maker has withdrawn the memory");
+}
+
+/* ---- among processes ---- */
 
 /* The maker hands its arena out on a thread, so that the exchange tells it at once of a member that cannot take it, or of the
  * world's end; then it ends the thread. */
@@ -105,24 +137,29 @@ static void stop_serving(server *s) {
     close(s->stopper);
 }
 
-static void offer_arena(pick *p, notice *own, server *s) {
-    world *w = p->g->world;
-    if (arena_new(p->map->num_local, w->is_threads, 0, &p->arena) != AG_OK)
-        note_failure(own);
-    else if (w->is_threads)
-        own->pointer = (uint64_t)(uintptr_t)p->arena;
-    else if (start_serving(p, s) != AG_OK)
-        note_failure(own);
+/* ---- both ---- */
+
+static ag_status offer_arena(pick *p, server *s, arena_offer *offer) {
+    bool is_local = p->g->world->is_threads;
+    AG_TRY(arena_new(p->map->num_local, is_local, 0, &p->arena));
+    if (!is_local) return start_serving(p, s);
+    lend_arena(p, offer);
+    return AG_OK;
 }
 
-static void take_arena(pick *p, notice *own) {
+static ag_status take_arena(pick *p) {
     world *w = p->g->world;
-    const notice *maker = &p->all[p->positions[p->maker]];
     int64_t most_ns = clock_ns() + SHARE_NS, deadline_ns = p->deadline_ns < most_ns ? p->deadline_ns : most_ns;
-    if (w->is_threads)
-        p->arena = arena_retain((arena *)(uintptr_t)maker->pointer);
-    else if (arena_connect(p->address, w->token, p->map->num_local, deadline_ns, &p->arena) != AG_OK)
-        note_failure(own);
+    return w->is_threads ? borrow_arena(p) : arena_connect(p->address, w->token, p->map->num_local, deadline_ns, &p->arena);
+}
+
+/* The text is the peer's: it may not be terminated, or not be one. */
+static void copy_reason(const pick *p, int member, char *reason, size_t len) {
+    const notice *n = &p->all[p->positions[member]];
+    size_t end = 0;
+    for (; end + 1 < len && end < sizeof n->reason && n->reason[end]; end++)
+        reason[end] = n->reason[end] < 32 || n->reason[end] == 127 ? '?' : n->reason[end];
+    reason[end] = '\0';
 }
 
 /* Tries shared memory on each host; *refuser is the member because of which it cannot be, -1 = it is there. */
@@ -130,19 +167,21 @@ static ag_status share_memory(pick *p, int *refuser, char *reason, size_t len) {
     ag_group *g = p->g;
     bool has_arena = p->map->num_local > 1, is_maker = has_arena && g->rank == p->maker;
     server s = {.is_running = false};
+    arena_offer offer = {.arena = NULL};
     notice own = {.can = 1};
-    if (is_maker) offer_arena(p, &own, &s);
+    if (is_maker && offer_arena(p, &s, &offer) != AG_OK) note_failure(&own);
     ag_status status = p->exchange(p->context, &own, p->all);
     bool is_offered = status == AG_OK && first_refusal(g, p->all, p->positions) < 0;
     notice taken = {.can = is_offered};
-    if (is_offered && has_arena && !is_maker) take_arena(p, &taken);
+    if (is_offered && has_arena && !is_maker && take_arena(p) != AG_OK) note_failure(&taken);
     int blamed = status == AG_OK ? first_refusal(g, p->all, p->positions) : -1;
-    if (blamed >= 0) snprintf(reason, len, "%s", p->all[p->positions[blamed]].reason);
+    if (blamed >= 0) copy_reason(p, blamed, reason, len);
     if (status == AG_OK) status = p->exchange(p->context, &taken, p->all);
     stop_serving(&s);
+    if (offer.arena) withdraw_arena(p, &offer);
     if (status == AG_OK && blamed < 0) {
         blamed = first_refusal(g, p->all, p->positions);
-        if (blamed >= 0) snprintf(reason, len, "%s", p->all[p->positions[blamed]].reason);
+        if (blamed >= 0) copy_reason(p, blamed, reason, len);
     }
     *refuser = blamed;
     return status;
@@ -180,7 +219,8 @@ static ag_status make_hierarchy(pick *p) {
     transport *local = NULL, *leaders = NULL, *flat = NULL;
     ag_status status = make_flat(p, g->id, g->rank, g->size, g->world_ranks, &flat);
     if (status == AG_OK && p->arena)
-        status = shm_transport_new(p->arena, m->local_rank, m->local_ranks, g->world->cancel, "", g->world->token, &local);
+        status =
+            shm_transport_new(p->arena, m->local_rank, m->local_ranks, g->world->cancel, p->address, g->world->token, &local);
     if (status == AG_OK && hierarchy_is_leader(m))
         status = make_flat(p, leaders_id(g->id), m->own_host, m->num_hosts, m->leader_ranks, &leaders);
     if (status == AG_OK) status = hierarchy_new(m, g->world_ranks, local, leaders, flat, &p->g->transport);

@@ -63,7 +63,7 @@ void world_wake(void *context) {
 }
 
 void world_end(world *w) {
-    if (w->process != process_id()) return; /* a forked child sees the same shared memory */
+    if (w->process != process_id()) return;                         /* a forked child sees the same shared memory */
     atomic_store_explicit(&w->is_told, true, memory_order_relaxed); /* whoever calls this knows why */
     const ag_error record = *error_record();
     const int32_t *culprits = record.culprits;

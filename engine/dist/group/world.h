@@ -12,16 +12,25 @@
 
 #define WORLD_TOKEN_BYTES 32
 
-/* What the threads of a world of threads share: one cancel for all of them. */
+/* Memory that the members of a group, threads of one world, may take now. */
+typedef struct arena_offer {
+    const char *address; /* the group's name for it */
+    arena *arena;        /* the maker's */
+    struct arena_offer *next;
+} arena_offer;
+
+/* What the threads of a world of threads share: one cancel for all of them, and the memory of groups in the making. */
 typedef struct shared_cancel {
     atomic_int refs;
     cancel cancel;
+    spin_lock lock; /* guards what follows */
+    arena_offer *offers;
 } shared_cancel;
 
 typedef struct world {
     atomic_int refs; /* one for each group */
     shared_cancel *shared;
-    cancel *cancel; /* of `shared` */
+    cancel *cancel;      /* of `shared` */
     atomic_bool is_told; /* this rank ended the world, or a call has returned why it ended: its close need not */
     int rank, size;
     uint32_t epoch;

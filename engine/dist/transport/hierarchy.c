@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/error.h"
 #include "core/memory.h"
+#include "dist/algorithm/plan.h"
 #include "dist/transport/hierarchy_run.h"
 
 /* ---- the map ---- */
@@ -56,14 +58,38 @@ ag_status hierarchy_map_new(const char *const *tokens, const int32_t *world_rank
 
 /* ---- the table ---- */
 
-static ag_status block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out) {
-    transport *flat = ((hierarchy *)t)->flat;
-    return flat->ops->block_new(flat, part_bytes, is_replicated, deadline_ns, out);
+/* What all ranks of the group reduce in is private; what ranks of a host have in common is the local transport's. */
+static transport *block_part(transport *t, block_form form) {
+    hierarchy *h = (hierarchy *)t;
+    return form == BLOCK_COMMON && h->local ? h->local : h->flat;
+}
+
+static ag_status block_new(transport *t, size_t part_bytes, block_form form, int64_t deadline_ns, shared_block *out) {
+    transport *part = block_part(t, form);
+    return part->ops->block_new(part, part_bytes, form, deadline_ns, out);
 }
 
 static void block_free(transport *t, shared_block *block) {
-    transport *flat = ((hierarchy *)t)->flat;
-    flat->ops->block_free(flat, block);
+    transport *part = block_part(t, block->form);
+    part->ops->block_free(part, block);
+}
+
+/* Of a byte on its way into memory and out of it, and of a step: as in shm_transport.c. Only orders of magnitude matter. */
+#define LOCAL_S_PER_BYTE 2.4e-10
+#define LOCAL_STEP_S     2e-6
+
+/* What leaders do among themselves; before it and after it there is a step on each host. */
+static double priced(const transport *t, collective_call *call) {
+    const hierarchy_map *m = ((const hierarchy *)t)->map;
+    bool is_gather = call->kind == COLLECTIVE_ALL_GATHER;
+    if (!hierarchy_has_steps(call->kind)) return 0;
+    int64_t count = is_gather ? block_offset(call->counts, call->count, call->size) : call->count;
+    call->size = m->num_hosts;
+    if (is_gather) {
+        call->count = count / m->num_hosts;
+        call->counts = NULL;
+    }
+    return 2 * (LOCAL_STEP_S + (double)count * (double)dtype_size(call->dtype) * LOCAL_S_PER_BYTE);
 }
 
 static void wake(transport *t) {
@@ -87,6 +113,11 @@ static void stats(const transport *t, transport_stats *out) {
     out->num_calls = h->num_calls; /* num_rejected is of the hub, which leaders and flat share */
 }
 
+static void leave(transport *t) {
+    transport *local = ((hierarchy *)t)->local;
+    if (local) local->ops->leave(local);
+}
+
 static void free_state(hierarchy *h) {
     heap_free(h->local_counts);
     heap_free(h->host_counts);
@@ -103,10 +134,10 @@ static void free_parts(transport *t) {
     free_state(h);
 }
 
-#define HIERARCHY_OPS(NAME)                                                                                                 \
-    {                                                                                                                       \
-        .name = NAME, .run = hierarchy_run, .block_new = block_new, .block_free = block_free, .wake = wake, .stats = stats, \
-        .free = free_parts                                                                                                  \
+#define HIERARCHY_OPS(NAME)                                                                                                   \
+    {                                                                                                                         \
+        .name = NAME, .run = hierarchy_run, .block_new = block_new, .block_free = block_free, .priced = priced, .wake = wake, \
+        .stats = stats, .leave = leave, .free = free_parts                                                                    \
     }
 
 static const transport_ops tcp_ops = HIERARCHY_OPS("shm+tcp"), ipc_ops = HIERARCHY_OPS("shm+ipc");

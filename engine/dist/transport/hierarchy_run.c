@@ -36,7 +36,8 @@ static int64_t later(int64_t time_ns, int64_t more_ns) { return time_ns > INT64_
 
 /* The call of a step: the user's print with all that a part needs, and none of the user's buffers. */
 static transport_call step_of(const task *k, collective_kind kind, ag_dtype dtype) {
-    transport_call step = {.print = k->request->print, .deadline_ns = k->request->deadline_ns};
+    transport_call step = {
+        .print = k->request->print, .is_background = k->request->is_background, .deadline_ns = k->request->deadline_ns};
     step.call = (collective_call){.kind = kind, .op = k->op, .dtype = dtype, .sequence = k->call->sequence};
     step.call.count = kind == COLLECTIVE_BARRIER ? 0 : k->call->count;
     step.call.algorithm = kind == k->call->kind ? k->call->algorithm : algorithm_list(kind)[0];
@@ -56,7 +57,8 @@ static ag_status await_reason(const task *k) {
     cancel *c = k->h->base.cancel;
     const struct timespec moment = {.tv_nsec = 1000000};
     int64_t end_ns = clock_ns() + GRACE_NS;
-    while (!cancel_is_raised(c) && clock_ns() < end_ns && !interrupt_pending()) nanosleep(&moment, NULL);
+    while (!cancel_is_raised(c) && clock_ns() < end_ns && (k->request->is_background || !interrupt_pending()))
+        nanosleep(&moment, NULL);
     if (cancel_is_raised(c)) return cancel_error(c, record.op, record.sequence);
     *error_record() = record;
     return record.code;

@@ -14,6 +14,12 @@ typedef struct hierarchy {
     int64_t num_calls;
 } hierarchy;
 
+/* hierarchy_has_steps: the kinds that are run in steps; the others go over the flat transport. */
+static inline bool hierarchy_has_steps(collective_kind kind) {
+    return kind == COLLECTIVE_ALL_REDUCE || kind == COLLECTIVE_REDUCE || kind == COLLECTIVE_BROADCAST ||
+           kind == COLLECTIVE_ALL_GATHER || kind == COLLECTIVE_BARRIER;
+}
+
 ag_status hierarchy_run(transport *t, const transport_call *request, bool *is_over);
 
 #endif

@@ -24,32 +24,42 @@
 #include "dist/transport/call_print.h"
 #include "dist/transport/cancel.h"
 
-/* shared_block: memory with a part for each rank and one for a result, or a result for each, in which collectives need not copy.
- * Part i begins at base + i * part_bytes; behind the ranks' own parts comes the result, or come those of ranks 0, 1, …;
- * part_bytes is a multiple of 4096. Where is_shared is false (no shared memory), only the own part and a result exist. */
+/* block_form is what a shared block consists of. */
+typedef enum block_form {
+    BLOCK_RESULT,  /* a part of each rank, and behind them a result for all */
+    BLOCK_RESULTS, /* a part of each rank, and behind them a result of each */
+    BLOCK_COMMON   /* one part, which all ranks of a host read and write */
+} block_form;
+
+/* shared_block: memory in which collectives need not copy, or that ranks have in common. Part i begins at base + i * part_bytes;
+ * part_bytes is a multiple of 4096. Where is_shared is false (no shared memory), only the own part and a result exist. rank, size and
+ * world_ranks are of the group; of BLOCK_COMMON, they are of those who share it. */
 typedef struct shared_block {
     char *base;
     size_t part_bytes;
     int rank, size;
-    bool is_shared;     /* other ranks' parts can be read, and the result is one for all ranks unless is_replicated */
-    bool is_replicated; /* each rank has a result of its own */
-    void *owner;        /* the transport's own */
+    const int32_t *world_ranks; /* [size], borrowed from the transport */
+    block_form form;
+    bool is_shared; /* other ranks' parts can be read */
+    void *owner;    /* the transport's own */
 } shared_block;
 
-/* shared_block_part returns rank's own part; NULL for another rank's when not shared. */
+/* shared_block_part returns rank's own part, or the common one; NULL for another rank's when not shared. */
 static inline char *shared_block_part(const shared_block *b, int rank) {
+    if (b->form == BLOCK_COMMON) return b->base;
     if (b->is_shared) return b->base + (size_t)rank * b->part_bytes;
     return rank == b->rank ? b->base : NULL;
 }
 
 /* shared_block_result returns where rank finds the result; NULL for another rank's when not shared. */
 static inline char *shared_block_result(const shared_block *b, int rank) {
-    if (b->is_shared) return b->base + (size_t)(b->size + (b->is_replicated ? rank : 0)) * b->part_bytes;
+    if (b->is_shared) return b->base + (size_t)(b->size + (b->form == BLOCK_RESULTS ? rank : 0)) * b->part_bytes;
     return rank == b->rank ? b->base + b->part_bytes : NULL;
 }
 
 static inline int shared_block_num_parts(const shared_block *b) {
-    return !b->is_shared ? 2 : b->size + (b->is_replicated ? b->size : 1);
+    if (b->form == BLOCK_COMMON) return 1;
+    return !b->is_shared ? 2 : b->size + (b->form == BLOCK_RESULTS ? b->size : 1);
 }
 
 typedef struct transport_call {
@@ -74,10 +84,15 @@ typedef struct transport_ops {
     const char *name; /* "shm", "inproc", "ipc", "tcp" */
     ag_status (*run)(transport *t, const transport_call *call, bool *is_over);
     /* All ranks call the two together. block_new waits for all, until the deadline. */
-    ag_status (*block_new)(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out);
+    ag_status (*block_new)(transport *t, size_t part_bytes, block_form form, int64_t deadline_ns, shared_block *out);
     void (*block_free)(transport *t, shared_block *block); /* no waiting; the memory goes when the last rank has freed it */
+    /* priced turns a call into the one that cost is about, and returns the seconds of what is beside it. NULL: that is the call
+     * itself, and nothing. */
+    double (*priced)(const transport *t, collective_call *call);
     void (*wake)(transport *t); /* waits look at the cancel now, those of other processes, too, where memory is shared */
     void (*stats)(const transport *t, transport_stats *out);
+    /* leave has other ranks' waits for this one end; only blocks are used after it. NULL: they learn it from the group's world. */
+    void (*leave)(transport *t);
     void (*free)(transport *t); /* never blocks for long (<= 1 s); NULL is not accepted */
 } transport_ops;
 
@@ -88,5 +103,19 @@ struct transport {
     cancel *cancel;             /* borrowed */
     collective_cost cost;       /* the same on all ranks: from constants, or measured and agreed */
 };
+
+/* transport_choose returns the fastest algorithm for a call over t, the same on all ranks. */
+static inline collective_algorithm transport_choose(const transport *t, const collective_call *call) {
+    collective_call priced = *call;
+    if (t->ops->priced) (void)t->ops->priced(t, &priced);
+    return collective_choose(&priced, &t->cost);
+}
+
+/* transport_time_s estimates the call with call->algorithm over t. */
+static inline double transport_time_s(const transport *t, const collective_call *call) {
+    collective_call priced = *call;
+    double beside_s = t->ops->priced ? t->ops->priced(t, &priced) : 0;
+    return beside_s + collective_time_s(&priced, &t->cost);
+}
 
 #endif

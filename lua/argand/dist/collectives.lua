@@ -206,6 +206,14 @@ function M.all_reduce(group, t, opts)
   return on_value("all_reduce", group, t, {kind = "all_reduce", op = opts.op}, opts)
 end
 
+local function repeats_elements(x)
+  local strides = x:strides()
+  for dim, size in ipairs(x:shape()) do
+    if size > 1 and strides[dim] == 0 then return true end
+  end
+  return false
+end
+
 -- In place: the result goes to the tensor itself, through a contiguous copy when it is strided.
 local function in_place(owner, kind, group, t, fields, opts)
   local pending = {}
@@ -215,6 +223,10 @@ local function in_place(owner, kind, group, t, fields, opts)
       core.raise("argument", owner, ("expected a tensor%s, got a number"):format(path ~= "" and " at " .. path or ""))
     end
     if x.requires_grad and core.is_grad_enabled() then refuse_tracked_out(owner, "tensor") end
+    if repeats_elements(x) then
+      core.raise("state", owner, "expected a tensor with memory of its own for each element, got a view that repeats elements",
+        "clone() gives one")
+    end
     local plain = x:detach()
     local is_direct = x.is_contiguous
     return on_tensor(owner, group, plain, fields, opts, is_direct and plain or nil, pending, function(result)

@@ -151,6 +151,22 @@ local function update(job, optimizer)
   ddp.share(job.handle)
 end
 
+-- Another model's optimizer would train nothing, without a word. One that is not of argand.optim is taken as it is.
+local function check_optimizer(job, optimizer)
+  if type(optimizer) ~= "table" or not optimizer.step then
+    core.raise("argument", "step", "optimizer: expected an optimizer, got " .. type(optimizer), "optim.SGD(model:parameters())")
+  end
+  if job.optimizer == optimizer or type(rawget(optimizer, "groups")) ~= "table" then return end
+  for _, group in ipairs(optimizer.groups) do
+    for _, parameter in ipairs(group.params) do
+      local place = M.registered(parameter)
+      if place and place.job == job then return end
+    end
+  end
+  core.raise("argument", "step", "optimizer: it has none of the parameters that were registered",
+    "make the optimizer of the same model:parameters()")
+end
+
 --- job:sync() and, where all ranks are agreed that it is finite, optimizer:step(). With hash_every the replicas are compared
 -- now and then.
 ---@param optimizer argand.optim.Optimizer
@@ -158,9 +174,7 @@ end
 ---@return integer contributors 0: no rank had a batch, and nothing was done
 ---@return boolean stepped
 function Job:step(optimizer, opts)
-  if type(optimizer) ~= "table" or not optimizer.step then
-    core.raise("argument", "step", "optimizer: expected an optimizer, got " .. type(optimizer), "optim.SGD(model:parameters())")
-  end
+  check_optimizer(self, optimizer)
   self.optimizer = optimizer
   if self:sync(opts) == 0 then return 0, false end
   if self.is_finite then update(self, optimizer) end
@@ -240,7 +254,7 @@ function Job:close() ddp.free(self.handle) end
 
 local REGISTER_OPTIONS = {
   group = optional.any, bucket_mib = optional.number, first_bucket_mib = optional.number, compress = optional.string,
-  broadcast = optional.any, check_finite = optional.string, hash_every = 0, shared_result = false, shard = false,
+  broadcast = optional.any, check_finite = optional.string, hash_every = 0, shared_result = false, shard = optional.any,
   timeout = optional.number,
 }
 
@@ -258,6 +272,12 @@ local function start_of(broadcast)
   core.raise("value", "register", ('broadcast: expected true or "verify", got %s'):format(tostring(broadcast)))
 end
 
+local function shard_of(shard)
+  if shard == true then return "ranks" end
+  if not shard or shard == "ranks" or shard == "host" then return shard or nil end
+  core.raise("value", "register", ('shard: expected true, "ranks" or "host", got %s'):format(tostring(shard)))
+end
+
 ---@class argand.dist.RegisterOptions
 ---@field group? argand.dist.Group default the world
 ---@field bucket_mib? number how much gradient travels at once; 8
@@ -267,7 +287,7 @@ end
 ---@field check_finite? string "skip" leaves steps with NaN or Inf out on all ranks, "error" raises there
 ---@field hash_every? integer compares the replicas every so many steps; 0 = never
 ---@field shared_result? boolean p.grad is memory that all ranks of a host read; see register
----@field shard? boolean each rank updates its share of the parameters only: an n-th of the optimizer's state; see register
+---@field shard? boolean|string each rank updates its share of the parameters only: "ranks" (true) or "host"; see register
 ---@field timeout? number seconds that a reduction may take; the group's
 
 --- Makes a job of a model's parameters, on all ranks of the group together; its buffers are made equal, too. Ranks compare
@@ -279,7 +299,9 @@ end
 --
 -- With shard job:step updates this rank's own parameters (registered(t).owner), takes the gradients of the others away, and
 -- brings the others' new values from their owners; the result is the same, bit by bit. An optimizer then has state for its
--- rank's own parameters only, and state_dict() holds another part on every rank.
+-- rank's own parameters only, and state_dict() holds another part on every rank. With "host" the parameters are divided among
+-- the ranks of each host, which have them in common: one copy of parameters and state a host, nothing is sent. What a rank
+-- writes to a parameter by other means than job:step is then written for all ranks of its host, until job:close.
 --
 -- The job has a group of its own: other collectives may be called at any time, in the same order on all ranks.
 ---@param params argand.nn.Module|argand.Tensor[]
@@ -292,7 +314,7 @@ function M.register(params, opts)
   local options = {
     bucket_bytes = bytes_of("bucket_mib", read.bucket_mib), compress = read.compress, check_finite = read.check_finite,
     first_bucket_bytes = bytes_of("first_bucket_mib", read.first_bucket_mib), shared_result = read.shared_result,
-    shard = read.shard, start = start_of(read.broadcast), timeout = read.timeout,
+    shard = shard_of(read.shard), start = start_of(read.broadcast), timeout = read.timeout,
   }
   if not options_of.is_between(read.hash_every, 0) or read.hash_every % 1 ~= 0 then
     core.raise("value", "register", "hash_every: expected a whole number >= 0, got " .. tostring(read.hash_every))
@@ -310,7 +332,7 @@ function M.register(params, opts)
   for i, tensor in ipairs(tensors) do owners[i] = select(6, ddp.find(tensor)) end
   local job = Job {
     handle = handle, group = group, names = names, parameters = tensors, owners = owners, hash_every = read.hash_every,
-    shard = read.shard and group:size() > 1,
+    shard = options.shard ~= nil and group:size() > 1,
   }
   jobs[ddp.id(handle)] = job
   return job

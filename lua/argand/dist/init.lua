@@ -101,6 +101,11 @@ end
 
 -- ---- collectives ----
 
+local function group_of(owner, opts)
+  if type(opts) ~= "table" then return groups.require(owner) end -- which the call refuses, unless it is nil
+  return groups.require(owner, opts.group)
+end
+
 -- With a group as first argument they are methods of groups; here the group is an option.
 for name in pairs(collectives.OPTIONS) do
   local fn = collectives[name]
@@ -108,11 +113,11 @@ for name in pairs(collectives.OPTIONS) do
   local with_peer = name == "send"
   local options_first = name == "barrier"
   if with_peer then
-    M[name] = function(t, to, opts) return fn(groups.require(name, opts and opts.group), t, to, opts) end
+    M[name] = function(t, to, opts) return fn(group_of(name, opts), t, to, opts) end
   elseif options_first then
-    M[name] = function(opts) return fn(groups.require(name, opts and opts.group), opts) end
+    M[name] = function(opts) return fn(group_of(name, opts), opts) end
   else -- what is given (a tensor; of receive a rank), then options
-    M[name] = function(value, opts) return fn(groups.require(name, opts and opts.group), value, opts) end
+    M[name] = function(value, opts) return fn(group_of(name, opts), value, opts) end
   end
 end
 
@@ -122,8 +127,9 @@ end
 ---@param opts? {op: string, root: integer, group: argand.dist.Group}
 ---@return string
 function M.plan(kind, t, opts)
-  local group = groups.require("plan", opts and opts.group)
-  return group.member:plan {kind = kind, input = t, op = opts and opts.op, root = opts and opts.root or 0}
+  local read = options_of.read("plan", opts, {op = options_of.optional.string, root = 0, group = options_of.optional.any})
+  local group = groups.require("plan", read.group)
+  return group.member:plan {kind = kind, input = t, op = read.op, root = read.root}
 end
 
 --- Memory in which all_reduce need not copy: all ranks call it together. dist.all_reduce(own, {out = result}) puts the sum

@@ -115,7 +115,8 @@ void arena_release(arena *a) {
 ag_status arena_listen(const char *address, int *fd) { return handover_listen(address, fd); }
 
 ag_status arena_serve(arena *a, int listen_fd, const char token[ARENA_TOKEN_BYTES], int64_t deadline_ns) {
-    ag_status status = handover_serve(listen_fd, a->fd, a->header->size - 1, token, deadline_ns);
+    ag_status status =
+        handover_serve(listen_fd, a->fd, a->header->size - 1, token, &(handover_limit){.deadline_ns = deadline_ns});
     if (a->fd >= 0) close(a->fd);
     a->fd = -1;
     return status;
@@ -134,7 +135,7 @@ static bool is_sound(const arena_header *h, int size, size_t total_bytes) {
 
 ag_status arena_connect(const char *address, const char token[ARENA_TOKEN_BYTES], int size, int64_t deadline_ns, arena **out) {
     int fd;
-    AG_TRY(handover_connect(address, token, deadline_ns, &fd));
+    AG_TRY(handover_connect(address, token, &(handover_limit){.deadline_ns = deadline_ns}, &fd));
     arena *a = make_holder();
     ag_status status = AG_OK;
     if (!a)

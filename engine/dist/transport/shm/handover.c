@@ -19,10 +19,11 @@
 #include "platform/clock.h"
 #include "platform/interrupt.h"
 
-#define SEALS         (F_SEAL_SHRINK | F_SEAL_GROW)
-#define POLL_MS       100        /* how often a wait looks at the interrupt flag */
-#define TOKEN_WAIT_NS 1000000000 /* how long one peer may keep the others waiting */
-#define OP            "shared memory"
+#define SEALS              (F_SEAL_SHRINK | F_SEAL_GROW)
+#define POLL_MS            100        /* how often a wait looks at the interrupt flag */
+#define TOKEN_WAIT_NS      1000000000 /* how long one peer may keep the others waiting */
+#define OP                 "shared memory"
+#define RESERVE_STEP_BYTES ((size_t)1 << 20)
 
 static ag_status reserve_error(size_t size_bytes, const char *why) {
     return error_set(AG_E_MEMORY, OP, NULL, NULL,
@@ -37,9 +38,16 @@ ag_status memory_file_new(size_t size_bytes, int *out) {
         return reserve_error(size_bytes, "more than the limit of file sizes");
     int fd = memfd_create("argand", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return reserve_error(size_bytes, strerror(errno));
-    int code;
-    do code = posix_fallocate(fd, 0, (off_t)size_bytes);
-    while (code == EINTR && !interrupt_pending());
+    int code = 0;
+    /* In steps: a signal takes back what a call has got so far, and a profiler's come a hundred times a second. */
+    for (size_t at = 0; at < size_bytes && code == 0;) {
+        size_t left = size_bytes - at, step = left < RESERVE_STEP_BYTES ? left : RESERVE_STEP_BYTES;
+        code = posix_fallocate(fd, (off_t)at, (off_t)step);
+        if (code == 0)
+            at += step;
+        else if (code == EINTR && !interrupt_pending())
+            code = 0;
+    }
     if (code == 0 && fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) != 0) code = errno;
     if (code != 0) {
         close(fd);
@@ -80,15 +88,18 @@ static ag_status set_address(struct sockaddr_un *name, socklen_t *len, const cha
     return AG_OK;
 }
 
-/* wait_ready polls one socket in slices; AG_E_TIMEOUT at the deadline. */
-static ag_status wait_ready(int fd, short events, int64_t deadline_ns, const char *what) {
+/* wait_ready polls one socket in slices; AG_E_TIMEOUT at the deadline, AG_E_PEER when nobody comes any more. */
+static ag_status wait_ready(int fd, short events, const handover_limit *limit, const char *what) {
     for (;;) {
         if (interrupt_pending()) return error_set(AG_E_INTERRUPTED, OP, NULL, NULL, NULL, "interrupted");
-        int64_t left_ns = deadline_ns - clock_ns();
+        /* Asked before a last look: what came before the others went on is not missed. */
+        bool is_over = limit->is_over && limit->is_over(limit->context);
+        int64_t left_ns = limit->deadline_ns - clock_ns();
         if (left_ns <= 0) return error_set(AG_E_TIMEOUT, OP, NULL, NULL, "is another rank gone, or slow?", "%s in time", what);
-        int wait_ms = left_ns / 1000000 < POLL_MS ? (int)(left_ns / 1000000) + 1 : POLL_MS;
+        int wait_ms = is_over ? 0 : left_ns / 1000000 < POLL_MS ? (int)(left_ns / 1000000) + 1 : POLL_MS;
         struct pollfd waited = {.fd = fd, .events = events};
         if (poll(&waited, 1, wait_ms) > 0) return AG_OK;
+        if (is_over) return error_set(AG_E_PEER, OP, NULL, NULL, NULL, "%s", what);
     }
 }
 
@@ -114,10 +125,12 @@ ag_status handover_listen(const char *address, int *listen_fd) {
 }
 
 /* Reads the token; false when the peer is slow, gone, or has another one. All bytes are compared, whatever the first say. */
-static bool has_token(int fd, const char token[ARENA_TOKEN_BYTES], int64_t deadline_ns) {
+static bool has_token(int fd, const char token[ARENA_TOKEN_BYTES], const handover_limit *limit) {
+    int64_t soon_ns = clock_ns() + TOKEN_WAIT_NS;
+    handover_limit own = {.deadline_ns = soon_ns < limit->deadline_ns ? soon_ns : limit->deadline_ns};
     char got[ARENA_TOKEN_BYTES];
     for (size_t have = 0; have < sizeof got;) {
-        if (wait_ready(fd, POLLIN, deadline_ns, "no token came") != AG_OK) return false;
+        if (wait_ready(fd, POLLIN, &own, "no token came") != AG_OK) return false;
         ssize_t num_read = recv(fd, got + have, sizeof got - have, MSG_DONTWAIT);
         if (num_read == 0 || (num_read < 0 && errno != EAGAIN && errno != EINTR)) return false;
         if (num_read > 0) have += (size_t)num_read;
@@ -151,10 +164,11 @@ static bool send_descriptor(int socket_fd, int fd) {
     return num_sent == 1;
 }
 
-ag_status handover_serve(int listen_fd, int fd, int num_peers, const char token[ARENA_TOKEN_BYTES], int64_t deadline_ns) {
+ag_status handover_serve(int listen_fd, int fd, int num_peers, const char token[ARENA_TOKEN_BYTES],
+                         const handover_limit *limit) {
     ag_status status = AG_OK;
     for (int num_served = 0; num_served < num_peers && status == AG_OK;) {
-        status = wait_ready(listen_fd, POLLIN, deadline_ns, "not all ranks have fetched their memory");
+        status = wait_ready(listen_fd, POLLIN, limit, "not all ranks have fetched their memory");
         if (status != AG_OK) break;
         int peer = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
         if (peer < 0) {
@@ -163,58 +177,58 @@ ag_status handover_serve(int listen_fd, int fd, int num_peers, const char token[
             status = error_set(AG_E_NETWORK, OP, NULL, NULL, NULL, "cannot accept: %s", strerror(errno));
             break;
         }
-        int64_t limit_ns = clock_ns() + TOKEN_WAIT_NS;
-        if (limit_ns > deadline_ns) limit_ns = deadline_ns;
-        if (is_same_user(peer) && has_token(peer, token, limit_ns) && send_descriptor(peer, fd)) num_served++;
+        if (is_same_user(peer) && has_token(peer, token, limit) && send_descriptor(peer, fd)) num_served++;
         close(peer);
         if (interrupt_pending()) status = error_set(AG_E_INTERRUPTED, OP, NULL, NULL, NULL, "interrupted");
     }
     close(listen_fd);
-    return status;
+    return status == AG_E_PEER ? AG_OK : status;
 }
 
 /* Dials until the listener's queue has room. */
-static ag_status dial(int fd, const char *address, int64_t deadline_ns) {
+static ag_status dial(int fd, const char *address, const handover_limit *limit) {
     struct sockaddr_un name;
     socklen_t len = 0;
     AG_TRY(set_address(&name, &len, address));
     while (connect(fd, (struct sockaddr *)&name, len) != 0) {
         if (errno != EAGAIN && errno != EINTR) return socket_error("cannot reach", address);
         if (interrupt_pending()) return error_set(AG_E_INTERRUPTED, OP, NULL, NULL, NULL, "interrupted");
-        if (clock_ns() >= deadline_ns) return error_set(AG_E_TIMEOUT, OP, NULL, NULL, NULL, "@%s is too busy", address);
+        if (clock_ns() >= limit->deadline_ns) return error_set(AG_E_TIMEOUT, OP, NULL, NULL, NULL, "@%s is too busy", address);
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return AG_OK;
 }
 
-static ag_status receive_descriptor(int socket_fd, const char *address, int64_t deadline_ns, int *fd) {
+static ag_status receive_descriptor(int socket_fd, const char *address, const handover_limit *limit, int *fd) {
     rights control;
     char byte = 0;
     struct iovec data = {.iov_base = &byte, .iov_len = 1};
     struct msghdr message;
     ssize_t num_read;
     do {
-        AG_TRY(wait_ready(socket_fd, POLLIN, deadline_ns, "no memory was handed over"));
+        AG_TRY(wait_ready(socket_fd, POLLIN, limit, "no memory was handed over"));
         message = (struct msghdr){
             .msg_iov = &data, .msg_iovlen = 1, .msg_control = control.room, .msg_controllen = sizeof control.room};
         num_read = recvmsg(socket_fd, &message, MSG_CMSG_CLOEXEC);
     } while (num_read < 0 && (errno == EINTR || errno == EAGAIN));
     struct cmsghdr *entry = num_read == 1 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (!entry && message.msg_flags & MSG_CTRUNC)
+        return error_set(AG_E_NETWORK, OP, NULL, NULL, "raise the limit on open files: ulimit -n", "no descriptor is free");
     if (!entry || entry->cmsg_level != SOL_SOCKET || entry->cmsg_type != SCM_RIGHTS || entry->cmsg_len != CMSG_LEN(sizeof *fd))
         return error_set(AG_E_NETWORK, OP, NULL, NULL, "do all ranks belong to the same job?", "refused at @%s", address);
     memcpy(fd, CMSG_DATA(entry), sizeof *fd);
     return AG_OK;
 }
 
-ag_status handover_connect(const char *address, const char token[ARENA_TOKEN_BYTES], int64_t deadline_ns, int *out) {
+ag_status handover_connect(const char *address, const char token[ARENA_TOKEN_BYTES], const handover_limit *limit, int *out) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return socket_error("cannot make a socket for", address);
-    ag_status status = dial(fd, address, deadline_ns);
+    ag_status status = dial(fd, address, limit);
     if (status == AG_OK && !is_same_user(fd))
         status = error_set(AG_E_NETWORK, OP, NULL, NULL, NULL, "@%s belongs to another user", address);
     if (status == AG_OK && send(fd, token, ARENA_TOKEN_BYTES, MSG_NOSIGNAL) != ARENA_TOKEN_BYTES)
         status = socket_error("cannot prove itself at", address);
-    if (status == AG_OK) status = receive_descriptor(fd, address, deadline_ns, out);
+    if (status == AG_OK) status = receive_descriptor(fd, address, limit, out);
     close(fd);
     return status;
 }

@@ -42,13 +42,13 @@ typedef enum call_form {
     FORM_PLAIN,
     FORM_COUNTS,
     FORM_BLOCK,
-    FORM_NEW_RESULT, /* no call: a block is made, with one result or with one for each rank; the print's count is its part_bytes */
-    FORM_NEW_RESULTS
+    FORM_NEW /* + block_form: no call, a block is made; the print's count is its part_bytes */
 } call_form;
 
 typedef struct call_note {
     call_print print;
-    int64_t form, block_offset;
+    int32_t form, block; /* block: the number of the one that the call is in */
+    int64_t block_offset;
     char refusal[REFUSAL_BYTES];
 } call_note;
 

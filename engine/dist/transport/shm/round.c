@@ -92,9 +92,6 @@ static wait_outcome sleep_at(waiter *w, gate *g, int peer, uint64_t count, int64
 wait_outcome gate_wait(waiter *w, gate *g, int peer, uint64_t count, int64_t deadline_ns) {
     if (has_come(g, count) || spin(w, g, count)) return WAIT_DONE;
     wait_outcome outcome = WAIT_DONE;
-    /* Before the reasons are looked at: who gives one afterwards finds the gate here and rings it. */
-    atomic_store_explicit(&w->at, g, memory_order_seq_cst);
     while (outcome == WAIT_DONE && !has_come(g, count)) outcome = sleep_at(w, g, peer, count, deadline_ns);
-    atomic_store_explicit(&w->at, NULL, memory_order_seq_cst);
     return outcome;
 }

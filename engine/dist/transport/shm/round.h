@@ -13,11 +13,10 @@ typedef enum wait_outcome {
     WAIT_INTERRUPTED
 } wait_outcome;
 
-/* waiter is one rank's way to wait; `at` is the gate where it is now, for gate_ring by other threads. */
+/* waiter is one rank's way to wait. */
 typedef struct waiter {
     arena_header *header;
     cancel *cancel;
-    _Atomic(gate *) at;
     bool ignores_interrupt; /* of the call that runs: transport_call.is_background */
     bool is_large;          /* of the call that runs: its steps take longer than a sleep and its wake */
     bool is_crowded;        /* more ranks than processors: who spins may keep the one waited for from running */

@@ -16,7 +16,7 @@ typedef struct shm {
     uint64_t *events_out, *events_in; /* [size] done with each rank as sender, as receiver */
     transport_stats stats;
     char address_prefix[64], token[ARENA_TOKEN_BYTES];
-    uint32_t num_blocks; /* made so far, on all ranks alike */
+    int32_t num_blocks; /* made so far, on all ranks alike */
 } shm;
 
 /* shm_call is a call under way. */
@@ -30,8 +30,8 @@ typedef struct shm_call {
 
 /* shm_settle makes up for the wait that a refused call left out; before anything is written for the next one. */
 ag_status shm_settle(shm_call *c);
-/* shm_publish puts the call's print, form and refusal into the note of the coming round. */
-void shm_publish(shm *s, const transport_call *request);
+/* shm_note fills a note with the call's print, form and refusal. */
+void shm_note(call_note *note, const transport_call *request);
 /* shm_meet arrives at round s->round and waits for all. The first of a call compares prints. */
 ag_status shm_meet(shm_call *c);
 /* shm_is_crowded tells, once all have arrived, whether the rank shares processors with more ranks than these are, or all ranks
@@ -47,7 +47,7 @@ ag_status shm_collective(shm_call *c); /* shm_collective.c, shm_reduction.c: all
 ag_status shm_reduction(shm_call *c);
 ag_status shm_point_to_point(shm_call *c); /* shm_pair.c */
 ag_status shm_block_reduce(shm_call *c);   /* shm_block.c */
-ag_status shm_block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out);
+ag_status shm_block_new(transport *t, size_t part_bytes, block_form form, int64_t deadline_ns, shared_block *out);
 void shm_block_free(transport *t, shared_block *block);
 
 /* ranges_overlap says whether two runs share a byte. */

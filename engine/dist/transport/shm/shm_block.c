@@ -18,10 +18,18 @@
 
 /* mapping is what a shared_block's owner points to. */
 typedef struct mapping {
+    int32_t number;     /* of the transport's blocks, the same on all ranks */
     arena_block *block; /* of a local arena; else memory is mapped */
     void *memory;
     size_t size_bytes;
 } mapping;
+
+/* Whoever gives a call up raises the word before its caller may write to its part: if the word is not there now, all that was
+ * read before the last arrival, which keeps the two apart, is what ranks had given. */
+static ag_status check_parts(const shm_call *c) {
+    bool is_given_up = atomic_load_explicit(&c->s->arena->header->abort_state, memory_order_acquire) == ABORT_SET;
+    return is_given_up ? shm_wait_error(c, WAIT_ABORTED, -1) : AG_OK;
+}
 
 /* Every rank reduces its chunk of all parts into the result, or into that of each rank. Without a copy the call is over then; in
  * place the own part is copied from there, after the last round, so that a failure leaves it as it was. */
@@ -33,10 +41,11 @@ ag_status shm_block_reduce(shm_call *c) {
     int size = s->base.size, rank = s->base.rank;
     int64_t element = (int64_t)dtype_size(call->dtype), count = call->count;
     assert(b->is_shared && b->size == size && request->block_offset + (size_t)(count * element) <= b->part_bytes);
+    s->arena->header->lines[rank].notes[s->round % 2].block = ((const mapping *)b->owner)->number;
     AG_TRY(shm_meet(c));
     int64_t step = ((count + size - 1) / size + PART_STEP - 1) / PART_STEP * PART_STEP;
     int64_t begin = step * rank < count ? step * rank : count, length = step < count - begin ? step : count - begin;
-    int num_sources = 0, num_results = b->is_replicated ? size : 1;
+    int num_sources = 0, num_results = b->form == BLOCK_RESULTS ? size : 1;
     size_t at = request->block_offset + (size_t)(begin * element);
     for (int i = 0; i < size; i++)
         if (!s->is_absent[i]) s->sources[num_sources++] = shared_block_part(b, i) + at;
@@ -45,8 +54,10 @@ ag_status shm_block_reduce(shm_call *c) {
     int divisor = call->op == REDUCE_MEAN ? size : 1;
     bool is_far = count * element >= SHM_FAR_BYTES;
     if (length > 0)
-        shm_reduce_to_all(call->op, call->dtype, s->results, num_results, s->sources, num_sources, divisor, length, is_far);
+        shm_reduce(call->op, call->dtype, s->results, num_results, is_far ? num_results : 0, s->sources, num_sources, divisor,
+                   length);
     AG_TRY(shm_meet(c));
+    AG_TRY(check_parts(c));
     s->stats.bytes_moved += (size - 1 + num_results - 1) * length * element;
     char *own = shared_block_part(b, rank) + request->block_offset;
     if (call->output == own && count > 0)
@@ -106,6 +117,18 @@ static ag_status make_memory(shm *s, const char *address, size_t size_bytes, uin
     return handover_listen(address, &fds[1]);
 }
 
+/* Whether nobody is to be waited for: all others have come to the coming round, with memory or without, or the world ends. */
+static bool has_all_come(const void *context) {
+    const shm *s = context;
+    const arena_header *h = s->arena->header;
+    if (cancel_is_raised(s->base.cancel) || atomic_load_explicit(&h->abort_state, memory_order_acquire) == ABORT_SET)
+        return true;
+    for (int rank = 0; rank < s->base.size; rank++)
+        if (rank != s->base.rank && atomic_load_explicit(&h->lines[rank].arrived.count, memory_order_acquire) <= s->round)
+            return false;
+    return true;
+}
+
 /* Every rank comes to its mapping. */
 static ag_status attach(shm *s, const char *address, size_t size_bytes, uint64_t local, int fds[2], int64_t deadline_ns,
                         mapping *m) {
@@ -114,12 +137,13 @@ static ag_status attach(shm *s, const char *address, size_t size_bytes, uint64_t
         m->memory = m->block->memory;
         return AG_OK;
     }
+    handover_limit limit = {.deadline_ns = deadline_ns, .is_over = has_all_come, .context = s};
     if (s->base.rank == 0) {
         int listen_fd = fds[1];
         fds[1] = -1;
-        AG_TRY(handover_serve(listen_fd, fds[0], s->base.size - 1, s->token, deadline_ns));
+        AG_TRY(handover_serve(listen_fd, fds[0], s->base.size - 1, s->token, &limit));
     } else {
-        AG_TRY(handover_connect(address, s->token, deadline_ns, &fds[0]));
+        AG_TRY(handover_connect(address, s->token, &limit, &fds[0]));
     }
     return memory_file_map(fds[0], size_bytes, &m->memory, &m->size_bytes);
 }
@@ -150,17 +174,19 @@ static ag_status meet_with_status(shm_call *c, ag_status own, uint64_t address, 
     return AG_OK;
 }
 
-static ag_status build(shm_call *c, size_t size_bytes, bool is_replicated, int64_t deadline_ns, mapping *m) {
+static ag_status build(shm_call *c, size_t size_bytes, block_form form, int64_t deadline_ns, mapping *m) {
     shm *s = c->s;
     char address[96];
     int fds[2] = {-1, -1};
     uint64_t local = 0;
     /* First the sizes are compared: only then may memory be made and fetched. */
     AG_TRY(shm_settle(c));
-    shm_publish(s, c->request);
-    s->arena->header->lines[s->base.rank].notes[s->round % 2].form = is_replicated ? FORM_NEW_RESULTS : FORM_NEW_RESULT;
+    call_note *note = &s->arena->header->lines[s->base.rank].notes[s->round % 2];
+    shm_note(note, c->request);
+    note->form = (int32_t)(FORM_NEW + form);
     AG_TRY(shm_meet(c));
-    snprintf(address, sizeof address, "%s-b%" PRIu32, s->address_prefix, s->num_blocks++);
+    m->number = s->num_blocks++;
+    snprintf(address, sizeof address, "%s-b%" PRId32, s->address_prefix, m->number);
     ag_status status = s->base.rank == 0 ? make_memory(s, address, size_bytes, &local, fds) : AG_OK;
     status = meet_with_status(c, status, local, &local);
     if (status == AG_OK) {
@@ -172,10 +198,14 @@ static ag_status build(shm_call *c, size_t size_bytes, bool is_replicated, int64
     return status;
 }
 
-ag_status shm_block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out) {
+ag_status shm_block_new(transport *t, size_t part_bytes, block_form form, int64_t deadline_ns, shared_block *out) {
     shm *s = (shm *)t;
-    shared_block block = {
-        .part_bytes = part_bytes, .rank = t->rank, .size = t->size, .is_shared = true, .is_replicated = is_replicated};
+    shared_block block = {.part_bytes = part_bytes,
+                          .rank = t->rank,
+                          .size = t->size,
+                          .world_ranks = t->world_ranks,
+                          .form = form,
+                          .is_shared = true};
     size_t parts = (size_t)shared_block_num_parts(&block);
     if (part_bytes > SIZE_MAX / 4 / parts || part_bytes % 4096 != 0)
         return error_set(AG_E_ARGUMENT, "shared memory", "part_bytes", "a multiple of 4096 that fits memory", NULL, "%zu",
@@ -187,7 +217,7 @@ ag_status shm_block_new(transport *t, size_t part_bytes, bool is_replicated, int
     transport_call request = {.deadline_ns = deadline_ns};
     request.print = (call_print){.count = (int64_t)part_bytes, .kind = COLLECTIVE_BARRIER, .dtype = AG_U8};
     shm_call c = {.s = s, .request = &request, .start_ns = clock_ns(), .is_over = true};
-    ag_status status = build(&c, m->size_bytes, is_replicated, deadline_ns, m);
+    ag_status status = build(&c, m->size_bytes, form, deadline_ns, m);
     if (status != AG_OK) {
         unmap(s->arena, m);
         return status;

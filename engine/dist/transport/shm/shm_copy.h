@@ -13,16 +13,10 @@ void shm_copy(void *restrict dst, const void *restrict src, size_t num_bytes);
 #define SHM_FAR_BYTES ((int64_t)8 << 20)
 void shm_copy_out(void *restrict dst, const void *restrict src, size_t num_bytes);
 
-/* shm_reduce: dst[i] = ((sources[0][i] op sources[1][i]) op …) / divisor, and the same to `second` unless it is NULL.
- * dst, second: [count], apart from all sources. No sources give zeros. Halves are combined in f32 and rounded once.
- * shm_reduce_far does the same with runs that caches do not hold; what `far` names is written past them. */
-void shm_reduce(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources, int divisor,
-                int64_t count);
-typedef enum shm_far { SHM_FAR_DST = 1, SHM_FAR_SECOND = 2 } shm_far;
-void shm_reduce_far(reduce_op op, ag_dtype dtype, void *dst, void *second, const char *const *sources, int num_sources,
-                    int divisor, int64_t count, shm_far far);
-/* shm_reduce_to_all does the same to all of dsts[0 .. num_dsts), num_dsts >= 1; is_far: all of them past the caches. */
-void shm_reduce_to_all(reduce_op op, ag_dtype dtype, char *const *dsts, int num_dsts, const char *const *sources,
-                       int num_sources, int divisor, int64_t count, bool is_far);
+/* shm_reduce: dst[i] = ((sources[0][i] op sources[1][i]) op …) / divisor for each dst of dsts[0 .. num_dsts), num_dsts >= 1,
+ * all of [count] and apart from all sources. No sources give zeros. Halves are combined in f32 and rounded once. The last
+ * num_far of the dsts are written past the caches; when there are any, sources are taken for runs that caches do not hold. */
+void shm_reduce(reduce_op op, ag_dtype dtype, char *const *dsts, int num_dsts, int num_far, const char *const *sources,
+                int num_sources, int divisor, int64_t count);
 
 #endif

@@ -1,6 +1,4 @@
 /* shm_pair.c: send and receive: two ranks meet in the cell of their ordered pair, then chunks go through two places in turn. */
-#include <string.h>
-
 #include "core/dtype.h"
 #include "core/error.h"
 #include "dist/transport/shm/shm.h"
@@ -38,10 +36,7 @@ static ag_status meet(const pair *p, bool *is_refused) {
     uint64_t half = *p->event % 2;
     AG_TRY(wait_for_peer(p, *p->event));
     call_note *own = &p->cell->notes[p->side][half], *other = &p->cell->notes[1 - p->side][half];
-    own->print = request->print;
-    size_t length = request->refusal ? strnlen(request->refusal, REFUSAL_BYTES - 1) : 0;
-    memcpy(own->refusal, request->refusal ? request->refusal : "", length);
-    own->refusal[length] = '\0';
+    shm_note(own, request);
     finish_event(p);
     *is_refused = (request->print.flags & CALL_REFUSED) != 0;
     if (*is_refused) return AG_OK;

@@ -44,6 +44,13 @@ static void copy_out(const reduction *r, char *dst, const char *src, size_t num_
 
 static bool is_present(const reduction *r) { return !(r->call->request->print.flags & CALL_ABSENT); }
 
+/* Reduces the listed runs into first, and into second unless it is NULL; is_far: the last of these past the caches. */
+static void reduce_into(const reduction *r, char *first, char *second, bool is_far, int num_sources, int64_t count) {
+    shm_reduce(r->op, r->dtype, (char *[]){first, second}, second ? 2 : 1, is_far, r->call->s->sources, num_sources, r->divisor,
+               count);
+    r->call->s->stats.bytes_moved += (r->size - 1) * count * r->element;
+}
+
 /* Lists the runs of all ranks that contribute, each at `offset` bytes of its slot. own: where the own one is, NULL = too. */
 static int list_sources(const reduction *r, uint64_t round, int64_t offset, const char *own) {
     shm *s = r->call->s;
@@ -59,8 +66,7 @@ static ag_status reduce_small(reduction *r) {
     AG_TRY(shm_meet(r->call));
     if (!r->output || r->count == 0) return AG_OK;
     int num_sources = list_sources(r, round, 0, NULL);
-    shm_reduce(r->op, r->dtype, r->output, NULL, r->call->s->sources, num_sources, r->divisor, r->count);
-    r->call->s->stats.bytes_moved += (r->size - 1) * r->count * r->element;
+    reduce_into(r, r->output, NULL, false, num_sources, r->count);
     return AG_OK;
 }
 
@@ -94,12 +100,8 @@ static void reduce_part(const reduction *r, int64_t index, uint64_t round) {
     const char *own = is_present(r) ? r->input + (at + begin) * r->element : NULL;
     int num_sources = list_sources(r, round, begin * r->element, own);
     char *second = r->target ? r->target + (at + begin) * r->element : NULL;
-    char *first = result(r, r->rank, round);
-    if (r->is_far)
-        shm_reduce_far(r->op, r->dtype, first, second, r->call->s->sources, num_sources, r->divisor, length, SHM_FAR_SECOND);
-    else
-        shm_reduce(r->op, r->dtype, first, second, r->call->s->sources, num_sources, r->divisor, length);
-    r->call->s->stats.bytes_moved += (r->size - 1) * length * r->element;
+    /* Others read the first soon. */
+    reduce_into(r, result(r, r->rank, round), second, second && r->is_far, num_sources, length);
 }
 
 /* Copies what other ranks have reduced; the own part, too, when it was held back. */
@@ -181,12 +183,7 @@ static ag_status reduce_scatter(reduction *r) {
         if (status != AG_OK || length <= 0) continue;
         const char *own = r->target && is_present(r) ? r->input + (own_at + begin) * r->element : NULL;
         int num_sources = list_sources(r, round, r->rank * part, own);
-        char *to = target + begin * r->element;
-        if (r->is_far)
-            shm_reduce_far(r->op, r->dtype, to, NULL, r->call->s->sources, num_sources, r->divisor, length, SHM_FAR_DST);
-        else
-            shm_reduce(r->op, r->dtype, to, NULL, r->call->s->sources, num_sources, r->divisor, length);
-        r->call->s->stats.bytes_moved += (r->size - 1) * length * r->element;
+        reduce_into(r, target + begin * r->element, NULL, r->is_far, num_sources, length);
     }
     return finish(r, status);
 }

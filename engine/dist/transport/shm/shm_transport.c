@@ -27,10 +27,10 @@ static call_form form_of(const transport_call *request) {
     return request->call.kind == COLLECTIVE_ALL_TO_ALL && request->call.counts ? FORM_COUNTS : FORM_PLAIN;
 }
 
-void shm_publish(shm *s, const transport_call *request) {
-    call_note *note = &s->arena->header->lines[s->base.rank].notes[s->round % 2];
+void shm_note(call_note *note, const transport_call *request) {
     note->print = request->print;
     note->form = form_of(request);
+    note->block = 0;
     note->block_offset = request->block ? (int64_t)request->block_offset : 0;
     copy_refusal(note->refusal, request->refusal);
 }
@@ -114,15 +114,16 @@ ag_status shm_refusal_error(const shm *s, int rank, const call_note *note) {
     return AG_E_MISMATCH;
 }
 
-static bool is_making(const call_note *note) { return note->form >= FORM_NEW_RESULT; }
+static bool is_making(const call_note *note) { return note->form >= FORM_NEW; }
 
 /* "rank 0 called all_reduce(sum) of f32[3], rank 1 called …", where one of them makes a block or does it in another form. */
 static ag_status form_error(const shm *s, const call_note *first, int rank, const call_note *note) {
     static const char *const forms[] = {[FORM_PLAIN] = " plainly",
                                         [FORM_COUNTS] = " with counts",
                                         [FORM_BLOCK] = " in a shared block",
-                                        [FORM_NEW_RESULT] = " with one result",
-                                        [FORM_NEW_RESULTS] = " with a result for each rank"};
+                                        [FORM_NEW + BLOCK_RESULT] = " with one result",
+                                        [FORM_NEW + BLOCK_RESULTS] = " with a result for each rank",
+                                        [FORM_NEW + BLOCK_COMMON] = " in common"};
     const call_note *notes[2] = {first, note};
     char texts[2][112];
     int32_t culprits[2] = {world_rank(s, 0), world_rank(s, rank)};
@@ -132,10 +133,10 @@ static ag_status form_error(const shm *s, const call_note *first, int rank, cons
         else
             call_print_text(&notes[i]->print, texts[i], sizeof texts[i]);
     bool is_elsewhere = first->form == FORM_BLOCK && note->form == FORM_BLOCK;
+    const char *place = !is_elsewhere ? "" : note->block == first->block ? ", in another place of it" : ", another one";
     error_set(AG_E_MISMATCH, is_making(first) ? "shared_tensor" : op_of(&first->print), NULL, NULL,
               "all ranks of a group must make the same calls in the same form", "rank %d called %s%s, rank %d %s%s%s",
-              (int)culprits[0], texts[0], forms[first->form], (int)culprits[1], texts[1], forms[note->form],
-              is_elsewhere ? ", in another place of it" : "");
+              (int)culprits[0], texts[0], forms[first->form], (int)culprits[1], texts[1], forms[note->form], place);
     error_set_culprits(culprits, 2, first->print.sequence);
     return AG_E_MISMATCH;
 }
@@ -153,7 +154,7 @@ static ag_status compare_prints(shm_call *c) {
         bool agrees = call_print_agree(&first->print, &note->print);
         if (!agrees && !is_making(first) && !is_making(note))
             return call_print_mismatch((int)world_rank(s, 0), &first->print, (int)world_rank(s, rank), &note->print);
-        if (!agrees || note->form != first->form || note->block_offset != first->block_offset)
+        if (!agrees || note->form != first->form || note->block != first->block || note->block_offset != first->block_offset)
             return form_error(s, first, rank, note);
         s->is_absent[rank] = (note->print.flags & CALL_ABSENT) != 0;
     }
@@ -169,6 +170,7 @@ static ag_status wait_for_all(shm_call *c) {
         wait_outcome outcome = gate_wait(&s->waiter, &lines[rank].arrived, rank, s->round, c->request->deadline_ns);
         if (outcome != WAIT_DONE) return shm_wait_error(c, outcome, -1);
     }
+    if (s->round == 1) s->waiter.is_crowded = shm_is_crowded(s->arena->header, s->base.rank, cpu_quota());
     return AG_OK;
 }
 
@@ -203,7 +205,6 @@ bool shm_is_crowded(const arena_header *h, int rank, int quota) {
 ag_status shm_meet(shm_call *c) {
     arrive(c->s);
     AG_TRY(wait_for_all(c));
-    if (c->s->round == 1) c->s->waiter.is_crowded = shm_is_crowded(c->s->arena->header, c->s->base.rank, cpu_quota());
     if (c->is_agreed) return AG_OK;
     ag_status status = compare_prints(c);
     c->is_agreed = status == AG_OK;
@@ -228,7 +229,7 @@ static ag_status run(transport *t, const transport_call *request, bool *is_over)
     }
     status = shm_settle(&c);
     if (status == AG_OK) {
-        shm_publish(s, request);
+        shm_note(&s->arena->header->lines[t->rank].notes[s->round % 2], request);
         if (request->print.flags & CALL_REFUSED) {
             arrive(s);
             s->owes_wait = true;
@@ -265,19 +266,23 @@ static void free_state(shm *s) {
     heap_free(s);
 }
 
-static void free_transport(transport *t) {
-    shm *s = (shm *)t;
-    arena_header *h = s->arena->header;
+static void leave(transport *t) {
+    arena_header *h = ((shm *)t)->arena->header;
     /* Release: the last arrival comes before it. */
     atomic_store_explicit(&h->lines[t->rank].has_left, 1, memory_order_release);
     ring_all(h, t->rank);
-    free_state(s);
+}
+
+static void free_transport(transport *t) {
+    leave(t);
+    free_state((shm *)t);
 }
 
 void shm_cancel_all(transport *t, const cancel_cause *cause) {
     arena_header *h = ((shm *)t)->arena->header;
     uint32_t expected = ABORT_NONE;
-    /* The first one writes. Should it die half-way, the word stays unset, and cancels of other ranks do the rest. */
+    /* The first one writes. Should it die half-way, the word stays unset, and the others' waits see their own cancels a little
+     * later. */
     if (!atomic_compare_exchange_strong_explicit(&h->abort_state, &expected, ABORT_BEING_WRITTEN, memory_order_relaxed,
                                                  memory_order_relaxed))
         return;
@@ -289,18 +294,15 @@ void shm_cancel_all(transport *t, const cancel_cause *cause) {
 
 static void wake(transport *t) {
     cancel_cause cause;
-    if (cancel_is_raised(t->cancel)) {
-        cancel_read(t->cancel, &cause);
-        shm_cancel_all(t, &cause);
-    }
-    gate *at = atomic_load_explicit(&((shm *)t)->waiter.at, memory_order_seq_cst);
-    if (at) gate_ring(at);
+    if (!cancel_is_raised(t->cancel)) return;
+    cancel_read(t->cancel, &cause);
+    shm_cancel_all(t, &cause);
 }
 
 #define SHM_OPS(NAME)                                                                                                     \
     {                                                                                                                     \
         .name = NAME, .run = run, .block_new = shm_block_new, .block_free = shm_block_free, .wake = wake, .stats = stats, \
-        .free = free_transport                                                                                            \
+        .leave = leave, .free = free_transport                                                                            \
     }
 
 static const transport_ops shm_ops = SHM_OPS("shm"), inproc_ops = SHM_OPS("inproc");
@@ -333,7 +335,6 @@ ag_status shm_transport_new(arena *a, int rank, const int32_t *world_ranks, canc
     s->waiter.cancel = stop;
     s->waiter.is_crowded = (int)size > cpu_count(); /* until the first round tells where the others run */
     cpu_set_allowed(a->header->lines[rank].processors);
-    atomic_init(&s->waiter.at, NULL);
     if (address_prefix) snprintf(s->address_prefix, sizeof s->address_prefix, "%s", address_prefix);
     if (token) memcpy(s->token, token, sizeof s->token);
     *out = &s->base;

@@ -9,6 +9,10 @@
  * set. socket_context_new proves at start that an unknown key is refused, and fails (AG_E_STATE) when it is not, or when the
  * library has no CURVE. Without keys only loopback and ipc addresses may be bound or dialled: AG_E_VALUE for others, naming
  * `argand keygen` and the key option.
+ *
+ * Who is let in is trusted with memory: libzmq gathers a message whole, however many parts its sender gives it, and only each
+ * part is bounded. Those are the holders of the key; without keys, at an ipc address this user's processes, at a loopback
+ * address all of this host's.
  */
 #ifndef ARGAND_DIST_TRANSPORT_ZMQ_SOCKET_H
 #define ARGAND_DIST_TRANSPORT_ZMQ_SOCKET_H

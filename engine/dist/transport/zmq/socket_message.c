@@ -93,7 +93,7 @@ static int receive_part(void *zmq, zmq_msg_t *part) {
 /* Reads what is left of a message that nobody wants: it came whole, so no part is waited for. */
 static void throw_away(socket_handle *s, zmq_msg_t *part) {
     while (zmq_msg_more(part) && receive_part(s->zmq, part) >= 0) continue;
-    s->num_rejected++;
+    atomic_fetch_add_explicit(&s->num_rejected, 1, memory_order_relaxed);
 }
 
 /* One message into *m. AG_OK with *is_whole false when it was thrown away; *is_there false when there was none. */
@@ -161,7 +161,9 @@ void socket_message_free(socket_message *message) {
     *message = (socket_message){.owner = NULL};
 }
 
-int64_t socket_num_rejected(const void *socket) { return ((const socket_handle *)socket)->num_rejected; }
+int64_t socket_num_rejected(const void *socket) {
+    return atomic_load_explicit(&((socket_handle *)socket)->num_rejected, memory_order_relaxed);
+}
 
 /* ---- waiting ---- */
 

@@ -45,9 +45,9 @@ typedef struct socket_handle {
     bool is_monitored, is_dialler, reconnects, is_dialling, is_connected;
     char endpoint[SOCKET_MAX_ENDPOINT]; /* that a dialler connects to */
     int64_t dial_end_ns, next_try_ns, pause_ns;
-    int64_t num_rejected;
-    int num_handshakes_failed; /* whose DISCONNECTED has not come yet */
-    int first_news, num_news;  /* a ring */
+    _Atomic int64_t num_rejected; /* read by any thread */
+    int num_handshakes_failed;    /* whose DISCONNECTED has not come yet */
+    int first_news, num_news;     /* a ring */
     socket_news news[SOCKET_MAX_EVENTS];
 } socket_handle;
 

@@ -14,7 +14,6 @@
 #include "platform/clock.h"
 #include "platform/crc.h"
 
-#define MAX_BOXES   4096
 #define SHORT_BYTES 4096 /* payloads up to here lie behind their letter */
 
 /* ---- the hub ---- */
@@ -137,24 +136,49 @@ void hub_arrival_free(hub_arrival *arrival) {
     heap_free(arrival);
 }
 
-hub_box *hub_box_find(zmq_hub *hub, uint32_t group) {
-    for (hub_box *box = hub->boxes; box; box = box->next)
-        if (box->group == group) return box;
-    if (hub->num_boxes >= MAX_BOXES) return NULL;
+static void put_first(zmq_hub *hub, hub_box *box) {
+    box->next = hub->boxes;
+    hub->boxes = box;
+}
+
+/* The boxes of closed groups stay: a found one goes to the front, so that the search does not run over all of them. */
+static hub_box *find_box(zmq_hub *hub, uint32_t group) {
+    for (hub_box **at = &hub->boxes; *at; at = &(*at)->next) {
+        hub_box *box = *at;
+        if (box->group != group) continue;
+        *at = box->next;
+        put_first(hub, box);
+        return box;
+    }
+    return NULL;
+}
+
+static hub_box *make_box(zmq_hub *hub, uint32_t group) {
     hub_box *box = heap_alloc_zero(sizeof *box + HUB_NUM_CHANNELS * (size_t)hub->size * sizeof *box->edges);
     if (!box) return NULL;
     box->group = group;
-    box->next = hub->boxes;
-    hub->boxes = box;
-    hub->num_boxes++;
+    put_first(hub, box);
     return box;
 }
 
-ag_status hub_box_open(zmq_hub *hub, uint32_t group, hub_box **out) {
+hub_box *hub_box_find(zmq_hub *hub, uint32_t group) {
+    hub_box *box = find_box(hub, group);
+    if (box || hub->num_early >= HUB_MAX_EARLY) return box;
+    box = make_box(hub, group);
+    if (box) hub->num_early++;
+    return box;
+}
+
+ag_status hub_box_open(zmq_hub *hub, uint32_t group, int rank, hub_box **out) {
     pthread_mutex_lock(&hub->mutex);
-    hub_box *box = hub_box_find(hub, group);
-    bool is_new = box && !box->is_open && !box->is_closed;
-    if (is_new) box->is_open = true;
+    hub_box *box = find_box(hub, group);
+    bool is_early = box && !box->is_open && !box->is_closed, is_new = !box || is_early;
+    if (is_early) hub->num_early--;
+    if (!box) box = make_box(hub, group);
+    if (box && is_new) {
+        box->is_open = true;
+        box->rank = rank;
+    }
     pthread_mutex_unlock(&hub->mutex);
     if (!box) return error_memory("join", sizeof *box);
     if (!is_new)
@@ -185,24 +209,31 @@ void hub_take(zmq_hub *hub, hub_box *box, hub_queue *queue) {
             queue->first = box->arrived.first;
         queue->last = box->arrived.last;
         box->arrived = (hub_queue){0};
-        box->num_notes = 0;
     }
     pthread_mutex_unlock(&hub->mutex);
 }
 
-ag_status hub_settle(zmq_hub *hub, hub_box *box, hub_arrival *arrival, int sender) {
+void hub_refuse(zmq_hub *hub, hub_box *box, int peer, uint64_t sequence) {
+    pthread_mutex_lock(&hub->mutex);
+    hub_edge_of(hub, box, HUB_PAIRS, peer)->refused = sequence;
+    pthread_mutex_unlock(&hub->mutex);
+}
+
+ag_status hub_settle(zmq_hub *hub, hub_box *box, hub_arrival *arrival) {
     int peer = arrival->from;
-    bool is_segment = arrival->header.kind == WIRE_SEGMENT, is_due = false;
+    bool is_segment = arrival->header.kind == WIRE_SEGMENT;
     hub_channel channel = hub_channel_of(&arrival->header);
     hub_arrival_free(arrival);
-    if (!is_segment) return AG_OK;
     pthread_mutex_lock(&hub->mutex);
     hub_edge *edge = hub_edge_of(hub, box, channel, peer);
-    edge->taken++;
-    is_due = edge->taken - edge->told >= HUB_WINDOW / 2;
+    if (is_segment)
+        edge->taken++;
+    else
+        edge->num_notes--;
+    bool is_due = is_segment && edge->taken - edge->told >= HUB_WINDOW / 2;
     pthread_mutex_unlock(&hub->mutex);
     if (!is_due) return AG_OK;
-    wire_header credit = {.kind = WIRE_CREDIT, .group = box->group, .sender = sender};
+    wire_header credit = {.kind = WIRE_CREDIT, .group = box->group, .sender = box->rank};
     credit.print.kind = channel == HUB_PAIRS ? COLLECTIVE_SEND : COLLECTIVE_BARRIER;
     return hub_post(hub, box, channel, peer, &credit, NULL, 0);
 }
@@ -228,6 +259,7 @@ static hub_letter *letter_new(zmq_hub *hub, size_t payload_bytes) {
     hub_letter *letter = heap_alloc(sizeof *letter + (is_short ? payload_bytes : 0));
     if (!letter) return NULL;
     letter->next = NULL;
+    letter->edge = NULL;
     letter->payload_bytes = payload_bytes;
     letter->block = is_short ? NULL : hub_pool_take(hub->pool);
     if (is_short || letter->block) return letter;
@@ -259,6 +291,7 @@ ag_status hub_post(zmq_hub *hub, hub_box *box, hub_channel channel, int peer, wi
     bool is_segment = header->kind == WIRE_SEGMENT;
     int stripe = is_segment ? hub->next_stripe[peer] : 0;
     if (is_segment) {
+        letter->edge = edge;
         edge->sent++;
         hub->next_stripe[peer] = (stripe + 1) % hub->num_stripes;
     }
@@ -275,6 +308,8 @@ ag_status hub_post(zmq_hub *hub, hub_box *box, hub_channel channel, int peer, wi
         link->last = letter;
         box->num_unsent++;
         hub->num_unsent++;
+    } else if (is_segment) {
+        edge->is_cut = true;
     }
     pthread_mutex_unlock(&hub->mutex);
     if (is_lost) letter_free(letter);
@@ -292,6 +327,13 @@ bool hub_has_unsent(zmq_hub *hub, hub_box *box, int peer) {
                 has_any = l->box == box;
     pthread_mutex_unlock(&hub->mutex);
     return has_any;
+}
+
+bool hub_is_cut(zmq_hub *hub, hub_box *box, hub_channel channel, int peer) {
+    pthread_mutex_lock(&hub->mutex);
+    bool is_cut = hub_edge_of(hub, box, channel, peer)->is_cut;
+    pthread_mutex_unlock(&hub->mutex);
+    return is_cut;
 }
 
 /* ---- waiting and failing ---- */
@@ -356,9 +398,12 @@ ag_status hub_failure(zmq_hub *hub, const char *op, uint64_t sequence) {
 
 void hub_reject(zmq_hub *hub, hub_box *box, hub_arrival *arrival) {
     pthread_mutex_lock(&hub->mutex);
+    hub_edge *edge = hub_edge_of(hub, box, hub_channel_of(&arrival->header), arrival->from);
     hub->num_rejected++;
     if (arrival->header.kind == WIRE_SEGMENT)
-        hub_edge_of(hub, box, hub_channel_of(&arrival->header), arrival->from)->received--;
+        edge->received--;
+    else
+        edge->num_notes--;
     pthread_mutex_unlock(&hub->mutex);
     hub_arrival_free(arrival);
 }

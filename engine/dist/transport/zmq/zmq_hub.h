@@ -6,7 +6,11 @@
  *
  * Credit. For each group, channel and peer a sender has at most HUB_WINDOW segments under way that the receiver's call has not
  * taken; headers and WIRE_CREDIT tell how many were taken in all. So boxes and queues are bounded, and a group whose call has
- * not begun holds up no other. Other messages are small and few. A group's number is used once in an epoch.
+ * not begun holds up no other. Of the other messages, which are small, a peer may have HUB_MAX_NOTES waiting in each of them.
+ * Messages may come for HUB_MAX_EARLY groups that this rank has not made: whoever sends more is broken. A group's number is
+ * used once in an epoch.
+ *
+ * A segment that cannot be sent, as its connection was lost, cuts its edge: no call that sent over it can succeed.
  */
 #ifndef ARGAND_DIST_TRANSPORT_ZMQ_ZMQ_HUB_H
 #define ARGAND_DIST_TRANSPORT_ZMQ_ZMQ_HUB_H
@@ -22,6 +26,8 @@
 #define HUB_WINDOW       4
 #define HUB_QUEUE        256 /* high water mark: the windows of several groups */
 #define HUB_MAX_STRIPES  8
+#define HUB_MAX_NOTES    1024
+#define HUB_MAX_EARLY    64
 #define HUB_IDENTITY_LEN 32
 #define HUB_TICK_MS      10 /* how long a wait is at most: monitors, the cancel and deadlines are looked at between two */
 
@@ -43,15 +49,18 @@ typedef struct hub_queue {
 /* Counts of segments: of those to the peer, sent and told to be taken; of those from it, received, taken, and told to it. */
 typedef struct hub_edge {
     uint64_t sent, sent_taken, received, taken, told;
+    uint64_t refused; /* HUB_PAIRS: segments of the peer's messages up to this number are dropped when they come */
+    int num_notes;    /* from the peer and kept: messages that no credit bounds */
+    bool is_cut;
 } hub_edge;
 
 typedef struct hub_box {
     struct hub_box *next;
     uint32_t group;
-    bool is_open, is_closed; /* a transport has it; has had it: what comes now is dropped */
+    int rank;                /* of this process in the group, once it is open */
+    bool is_open, is_closed; /* a transport has it; has had it: what comes now is dropped; neither: it is early */
     hub_queue arrived;
     int64_t num_unsent; /* letters that ZeroMQ has not taken yet */
-    int num_notes;      /* in `arrived`: messages that no credit bounds */
     hub_edge edges[];   /* [HUB_NUM_CHANNELS, size of the world] */
 } hub_box;
 
@@ -59,6 +68,7 @@ typedef struct hub_box {
 typedef struct hub_letter {
     struct hub_letter *next;
     hub_box *box;
+    hub_edge *edge; /* of a segment; NULL of the rest */
     struct hub_block *block;
     size_t payload_bytes;
     unsigned char header[WIRE_HEADER_BYTES];
@@ -88,7 +98,7 @@ struct zmq_hub {
     bool is_pumping;
     int num_waiting; /* threads */
     hub_box *boxes;
-    int num_boxes;
+    int num_early;          /* boxes of groups that this rank has not made */
     char (*endpoints)[128]; /* [size] */
     hub_link *links;        /* [size, num_stripes] */
     int64_t *lost_ns;       /* [size] when a connection to the rank was lost, 0 = it was not */
@@ -126,10 +136,10 @@ ag_status hub_pump(zmq_hub *hub, int timeout_ms);
 void hub_identity(const zmq_hub *hub, int rank, int stripe, char out[HUB_IDENTITY_LEN + 1]);
 
 /* zmq_hub.c */
-ag_status hub_box_open(zmq_hub *hub, uint32_t group, hub_box **out);
+ag_status hub_box_open(zmq_hub *hub, uint32_t group, int rank, hub_box **out);
 void hub_box_close(zmq_hub *hub, hub_box *box);
-/* hub_box_find returns the group's box and makes it when there is none; NULL when memory is out or there are too many. With the
- * mutex. */
+/* hub_box_find returns the group's box and makes an early one when there is none; NULL when memory is out, or num_early is at
+ * its limit. With the mutex. */
 hub_box *hub_box_find(zmq_hub *hub, uint32_t group);
 static inline hub_edge *hub_edge_of(const zmq_hub *hub, hub_box *box, hub_channel channel, int peer) {
     return &box->edges[(size_t)channel * (size_t)hub->size + (size_t)peer];
@@ -141,9 +151,11 @@ int hub_room(zmq_hub *hub, hub_box *box, hub_channel channel, int peer);
 ag_status hub_post(zmq_hub *hub, hub_box *box, hub_channel channel, int peer, wire_header *header, const void *payload,
                    size_t payload_bytes);
 /* hub_take moves what has come to the end of the queue. hub_settle frees an arrival and, of a segment, tells its sender in
- * time; sender: this rank's number in the group. */
+ * time. */
 void hub_take(zmq_hub *hub, hub_box *box, hub_queue *queue);
-ag_status hub_settle(zmq_hub *hub, hub_box *box, hub_arrival *arrival, int sender);
+ag_status hub_settle(zmq_hub *hub, hub_box *box, hub_arrival *arrival);
+/* hub_refuse has the segments of the peer's messages up to this number settled as they come, whichever group's call pumps. */
+void hub_refuse(zmq_hub *hub, hub_box *box, int peer, uint64_t sequence);
 void hub_arrival_free(hub_arrival *arrival);
 /* hub_attend pumps, or waits for another thread that does, at most timeout_ms. */
 ag_status hub_attend(zmq_hub *hub, hub_box *box, int timeout_ms);
@@ -151,6 +163,7 @@ void hub_wake(zmq_hub *hub);
 /* hub_lost_ns returns when the connection to the peer was lost, 0 = it was not; detail ([len]) says how. */
 int64_t hub_lost_ns(zmq_hub *hub, int peer, char *detail, size_t len);
 bool hub_has_unsent(zmq_hub *hub, hub_box *box, int peer); /* peer -1: to anybody */
+bool hub_is_cut(zmq_hub *hub, hub_box *box, hub_channel channel, int peer);
 /* hub_failure sets the record when the hub has failed, and returns its status. */
 ag_status hub_failure(zmq_hub *hub, const char *op, uint64_t sequence);
 void hub_break(zmq_hub *hub, ag_status code, int rank, const char *text); /* with the mutex */

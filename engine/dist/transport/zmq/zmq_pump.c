@@ -11,8 +11,7 @@
 #include "platform/clock.h"
 #include "platform/crc.h"
 
-#define MOST_AT_ONCE 64   /* messages of one pump: calls are attended to between two */
-#define MOST_NOTES   1024 /* in a box nobody empties: later greetings are dropped */
+#define MOST_AT_ONCE 64 /* messages of one pump: calls are attended to between two */
 #define LINGER_MS    1000
 
 void hub_identity(const zmq_hub *hub, int rank, int stripe, char out[HUB_IDENTITY_LEN + 1]) {
@@ -43,6 +42,7 @@ static void drop_letters(zmq_hub *hub, hub_link *link) {
     for (hub_letter *l = letter; l; l = l->next) {
         l->box->num_unsent--;
         hub->num_unsent--;
+        if (l->edge) l->edge->is_cut = true;
     }
     pthread_mutex_unlock(&hub->mutex);
     for (hub_letter *next; letter; letter = next) {
@@ -145,67 +145,84 @@ static bool count_credit(hub_edge *edge, const wire_header *h) {
     return edge->received - edge->taken <= HUB_WINDOW;
 }
 
-/* Puts a sound message into its box; true when the box has it. With the mutex. */
-static bool sort(zmq_hub *hub, hub_arrival *a) {
+/* The peer is broken. With the mutex. */
+static void blame(zmq_hub *hub, int rank, const char *what) {
+    char text[96];
+    snprintf(text, sizeof text, "rank %d %s", rank, what);
+    hub_break(hub, AG_E_NETWORK, rank, text);
+}
+
+/* What becomes of a sound message: its box has it; it is of a message that this rank has refused; it is not needed. */
+typedef enum fate { FATE_KEPT, FATE_REFUSED, FATE_DROPPED } fate;
+
+/* Sorts a sound message; *out is its box. With the mutex. */
+static fate sort(zmq_hub *hub, hub_arrival *a, hub_box **out) {
     const wire_header *h = &a->header;
-    hub_box *box = hub_box_find(hub, h->group);
+    hub_box *box = *out = hub_box_find(hub, h->group);
+    if (!box && hub->num_early >= HUB_MAX_EARLY) {
+        blame(hub, a->from, "sent messages of groups that this rank has not made");
+        return FATE_DROPPED;
+    }
     if (!box) {
         hub_break(hub, AG_E_MEMORY, -1, "no memory for the messages of another group");
-        return false;
+        return FATE_DROPPED;
     }
-    if (!count_credit(hub_edge_of(hub, box, hub_channel_of(h), a->from), h)) {
-        char text[96];
-        snprintf(text, sizeof text, "rank %d sent more than it was allowed to, or counts wrongly", a->from);
-        hub_break(hub, AG_E_NETWORK, a->from, text);
-        return false;
+    hub_edge *edge = hub_edge_of(hub, box, hub_channel_of(h), a->from);
+    if (!count_credit(edge, h)) {
+        blame(hub, a->from, "sent more than it was allowed to, or counts wrongly");
+        return FATE_DROPPED;
     }
-    if (h->kind == WIRE_CREDIT || h->kind == WIRE_GOODBYE || box->is_closed) return false;
-    if (h->kind != WIRE_SEGMENT && ++box->num_notes > MOST_NOTES && h->kind == WIRE_HELLO) return false;
+    if (h->kind == WIRE_CREDIT || h->kind == WIRE_GOODBYE || box->is_closed) return FATE_DROPPED;
+    if (h->kind == WIRE_SEGMENT && h->print.sequence <= edge->refused) return FATE_REFUSED;
+    if (h->kind != WIRE_SEGMENT && edge->num_notes >= HUB_MAX_NOTES) {
+        if (h->kind != WIRE_HELLO) blame(hub, a->from, "refused more calls than can be kept"); /* a HELLO comes again */
+        return FATE_DROPPED;
+    }
+    if (h->kind != WIRE_SEGMENT) edge->num_notes++;
     a->next = NULL;
     if (box->arrived.last)
         box->arrived.last->next = a;
     else
         box->arrived.first = a;
     box->arrived.last = a;
-    return true;
+    return FATE_KEPT;
 }
 
-/* Checks a message that came and sorts it; takes over the arrival when it is kept. */
-static bool admit(zmq_hub *hub, hub_arrival *a, const socket_route *route) {
+/* Checks the message in `spare`, which came, and sorts it. */
+static ag_status admit(zmq_hub *hub, const socket_route *route) {
+    hub_arrival *a = hub->spare;
     const socket_message *m = &a->message;
     a->from = rank_of_route(hub, route);
     wire_verdict verdict = wire_unpack(m->header, m->header_bytes, m->payload_bytes, &hub->limits, &a->header);
     bool is_ours = a->from >= 0;
     bool is_sound = is_ours && verdict == WIRE_OK && is_payload_sound(hub, a);
+    hub_box *box;
+    fate found = FATE_DROPPED;
     pthread_mutex_lock(&hub->mutex);
-    bool is_kept = false;
     if (is_sound) {
-        is_kept = sort(hub, a);
+        found = sort(hub, a, &box);
     } else {
         hub->num_rejected++;
-        if (is_ours) { /* something of its stream is lost: whoever waits for it would do so for ever */
-            char text[96];
-            snprintf(text, sizeof text, "a damaged message came from rank %d", a->from);
-            hub_break(hub, AG_E_NETWORK, a->from, text);
-        }
+        /* Something of its stream is lost: whoever waits for it would do so for ever. */
+        if (is_ours) blame(hub, a->from, "sent a damaged message");
     }
     pthread_mutex_unlock(&hub->mutex);
-    return is_kept;
+    if (found == FATE_DROPPED)
+        socket_message_free(&a->message);
+    else
+        hub->spare = NULL;
+    return found == FATE_REFUSED ? hub_settle(hub, box, a) : AG_OK;
 }
 
 static ag_status receive(zmq_hub *hub, int *num_received) {
     for (*num_received = 0; *num_received < MOST_AT_ONCE; ++*num_received) {
         if (!hub->spare) hub->spare = heap_alloc_zero(sizeof *hub->spare);
         if (!hub->spare) return error_memory("receive", sizeof *hub->spare);
-        hub_arrival *a = hub->spare;
         socket_route route = {.len = 0};
         bool is_there = false;
-        AG_TRY(socket_receive(hub->router, &route, &a->message, &is_there));
+        AG_TRY(socket_receive(hub->router, &route, &hub->spare->message, &is_there));
         if (!is_there) break;
-        if (admit(hub, a, &route))
-            hub->spare = NULL;
-        else
-            socket_message_free(&a->message);
+        AG_TRY(admit(hub, &route));
     }
     return AG_OK;
 }

@@ -22,7 +22,6 @@
 typedef struct peer_state {
     int64_t heard_ns;                 /* when something of the running call last came from the rank */
     uint64_t last_send, last_receive; /* to it and from it, that are over here */
-    uint64_t refused_receive;         /* the last receive from it that this rank refused */
 } peer_state;
 
 typedef struct zmq_transport {
@@ -116,11 +115,14 @@ static ag_status format_error(const run *r, int peer, const char *what) {
 }
 
 static ag_status refusal_error(const run *r, const hub_arrival *a) {
-    char call[112];
+    char call[112], reason[WIRE_MAX_TEXT + 1];
     int32_t culprit = a->from;
-    error_set(AG_E_MISMATCH, r->op, NULL, NULL, NULL, "rank %d refused %s: %.*s", (int)culprit,
-              call_print_text(&a->header.print, call, sizeof call), (int)a->message.payload_bytes,
-              a->message.payload_bytes > 0 ? (const char *)a->message.payload : "");
+    const unsigned char *text = a->message.payload;
+    size_t len = a->message.payload_bytes;
+    for (size_t i = 0; i < len; i++) reason[i] = text[i] < 32 || text[i] == 127 ? '?' : (char)text[i];
+    reason[len] = '\0';
+    error_set(AG_E_MISMATCH, r->op, NULL, NULL, NULL, "rank %d refused %s: %s", (int)culprit,
+              call_print_text(&a->header.print, call, sizeof call), reason);
     error_set_culprits(&culprit, 1, a->header.print.sequence);
     return AG_E_MISMATCH;
 }
@@ -134,7 +136,8 @@ static bool is_left_over(const zmq_transport *t, const hub_arrival *a) {
     const wire_header *h = &a->header;
     const peer_state *peer = &t->peers[h->sender];
     if (hub_channel_of(h) != HUB_PAIRS) return false;
-    uint64_t last = h->kind == WIRE_REFUSAL ? peer->last_receive : peer->refused_receive;
+    /* `refused` is written by this thread only. */
+    uint64_t last = h->kind == WIRE_REFUSAL ? peer->last_receive : hub_edge_of(t->hub, t->box, HUB_PAIRS, a->from)->refused;
     return h->print.sequence <= (is_about_send(h) ? peer->last_send : last);
 }
 
@@ -212,7 +215,7 @@ static ag_status take_arrivals(run *r, bool *progress) {
             hub_reject(t->hub, t->box, a);
         } else if (is_left_over(t, a)) {
             /* At once, whatever call this is: the sender's next one needs the credit. */
-            AG_TRY(hub_settle(t->hub, t->box, a, t->base.rank));
+            AG_TRY(hub_settle(t->hub, t->box, a));
         } else {
             if (a->header.print.sequence == r->sequence) t->peers[a->header.sender].heard_ns = now;
             append(&t->waiting[hub_channel_of(&a->header)], a);
@@ -237,7 +240,7 @@ static ag_status take_arrivals(run *r, bool *progress) {
             if (!next) queue->last = previous;
             has_taken |= a->header.kind == WIRE_SEGMENT;
             t->stats.bytes_moved += (int64_t)a->message.payload_bytes;
-            AG_TRY(hub_settle(t->hub, t->box, a, t->base.rank));
+            AG_TRY(hub_settle(t->hub, t->box, a));
         }
         *progress |= has_taken;
         has_taken &= queue->first != NULL;
@@ -267,10 +270,18 @@ static ag_status send_segments(run *r, bool *progress) {
     return AG_OK;
 }
 
+/* A segment to the peer was lost with the connection. Those of other pairs say nothing here. */
+static bool is_cut(const run *r, int peer) {
+    bool is_of_call = r->channel == HUB_CALLS || peer == r->request->call.root;
+    return is_of_call && hub_is_cut(r->t->hub, r->t->box, r->channel, world_rank(r->t, peer));
+}
+
 /* The hub has copies, so nobody reads the bytes any more; but until ZeroMQ has them the call can fail, and the output, which
- * may lie over the input, is written at its end. */
+ * may lie over the input, is written at its end. After a cut it will fail. */
 static void settle_posted(run *r) {
-    if (hub_has_unsent(r->t->hub, r->t->box, -1)) return;
+    if (r->num_posted == 0 || hub_has_unsent(r->t->hub, r->t->box, -1)) return;
+    for (int peer = 0; peer < r->t->base.size; peer++)
+        if (is_cut(r, peer)) return;
     for (; r->num_posted > 0; r->num_posted--) collective_sent(&r->state);
 }
 
@@ -305,7 +316,7 @@ static int find_blocked(const run *r, int32_t *culprits, bool *is_reachable) {
     int num = 0;
     for (int peer = 0; peer < r->t->base.size && num < AG_MAX_CULPRITS; peer++) {
         bool is_open = is_running(r) && r->state.send_head[peer] >= 0;
-        bool is_unsent = hub_has_unsent(r->t->hub, r->t->box, world_rank(r->t, peer));
+        bool is_unsent = is_cut(r, peer) || hub_has_unsent(r->t->hub, r->t->box, world_rank(r->t, peer));
         if (is_unsent) *is_reachable = false;
         if (is_open || is_unsent) culprits[num++] = world_rank(r->t, peer);
     }
@@ -343,7 +354,7 @@ static ag_status check_connections(const run *r, int64_t now) {
     char detail[96];
     if (now - r->progress_ns < GRACE_NS || !is_running(r)) return AG_OK;
     for (int peer = 0; peer < r->t->base.size; peer++) {
-        if (r->state.send_head[peer] < 0 && r->state.receive_head[peer] < 0) continue;
+        if (r->state.send_head[peer] < 0 && r->state.receive_head[peer] < 0 && !is_cut(r, peer)) continue;
         int32_t culprit = world_rank(r->t, peer);
         int64_t lost_ns = hub_lost_ns(r->t->hub, culprit, detail, sizeof detail);
         if (lost_ns == 0 || now - lost_ns < GRACE_NS) continue;
@@ -395,7 +406,8 @@ static void note_pair(const run *r) {
         peer->last_send = r->sequence;
     } else {
         peer->last_receive = r->sequence;
-        if ((r->print.flags & CALL_REFUSED) != 0) peer->refused_receive = r->sequence;
+        bool is_refusal = (r->print.flags & CALL_REFUSED) != 0;
+        if (is_refusal) hub_refuse(r->t->hub, r->t->box, world_rank(r->t, r->request->call.root), r->sequence);
     }
 }
 
@@ -464,19 +476,31 @@ done:
 
 /* ---- the table ---- */
 
-static ag_status zmq_block_new(transport *t, size_t part_bytes, bool is_replicated, int64_t deadline_ns, shared_block *out) {
-    (void)deadline_ns, (void)is_replicated; /* they always are */
-    *out = (shared_block){.part_bytes = (part_bytes + 4095) / 4096 * 4096, .rank = t->rank, .size = t->size};
-    out->base = memory_alloc(2 * out->part_bytes);
-    if (!out->base) return error_memory("shared_tensor", 2 * out->part_bytes);
-    memset(out->base, 0, 2 * out->part_bytes);
-    out->owner = t;
+static size_t block_bytes(const shared_block *block) { return (size_t)shared_block_num_parts(block) * block->part_bytes; }
+
+static ag_status zmq_block_new(transport *t, size_t part_bytes, block_form form, int64_t deadline_ns, shared_block *out) {
+    (void)deadline_ns;
+    shared_block block = {.part_bytes = (part_bytes + 4095) / 4096 * 4096,
+                          .rank = t->rank,
+                          .size = t->size,
+                          .world_ranks = t->world_ranks,
+                          .form = form,
+                          .owner = t};
+    if (form == BLOCK_COMMON) { /* shared with nobody */
+        block.rank = 0;
+        block.size = 1;
+        if (block.world_ranks) block.world_ranks += t->rank;
+    }
+    block.base = memory_alloc(block_bytes(&block));
+    if (!block.base) return error_memory("shared_tensor", block_bytes(&block));
+    memset(block.base, 0, block_bytes(&block));
+    *out = block;
     return AG_OK;
 }
 
 static void zmq_block_free(transport *t, shared_block *block) {
     (void)t;
-    if (block->base) memory_free(block->base, 2 * block->part_bytes);
+    if (block->base) memory_free(block->base, block_bytes(block));
     *block = (shared_block){0};
 }
 
@@ -526,7 +550,7 @@ ag_status zmq_transport_new(zmq_hub *hub, uint32_t group, int rank, int size, co
     t->base = (transport){
         .ops = ops, .rank = rank, .size = size, .world_ranks = world_ranks, .cancel = hub->cancel, .cost = loopback_cost};
     t->hub = hub;
-    ag_status status = hub_box_open(hub, group, &t->box);
+    ag_status status = hub_box_open(hub, group, rank, &t->box);
     if (status != AG_OK)
         heap_free(t);
     else

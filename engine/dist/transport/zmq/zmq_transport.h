@@ -2,6 +2,9 @@
  *
  * One hub a process and epoch owns the listening ROUTER and a DEALER (or several: striping) to each peer, dialled when first
  * needed; each group has a transport over it, told apart by the group number in the header.
+ *
+ * A send is through when ZeroMQ has all of its segments, and the first HUB_WINDOW of them need no receiver: one that fits may
+ * end well before the other rank makes its call. If that rank then refuses, the sender is not told.
  */
 #ifndef ARGAND_DIST_TRANSPORT_ZMQ_ZMQ_TRANSPORT_H
 #define ARGAND_DIST_TRANSPORT_ZMQ_ZMQ_TRANSPORT_H
