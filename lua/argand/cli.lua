@@ -6,7 +6,7 @@ usage: argand script.lua [arguments]   run a script
        argand -e "code" [arguments]    run a line of Lua; `ag` is the module
        argand                          a prompt; a script on standard input when that is no terminal
        argand info [--caps]            version, build, processor, threads, BLAS, devices; --caps: the capability matrix
-       argand help [ops]               what ops do, their arguments, where they run; without names the list of all
+       argand help [names]             what ops do, where they run, or functions (dist.register); without names all ops
        argand help --luacats           declarations of all ops and functions, for editors
        argand bench [names]            speed of this machine, beside PyTorch where it is installed
        argand run -n N script.lua      a job of N processes that train together; argand run --help: hosts, restarts, logs

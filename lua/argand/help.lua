@@ -83,8 +83,48 @@ function M.text(name)
   return table.concat(lines, "\n")
 end
 
---- `argand help NAME...`: prints the help on each op; without names the list of all; with --luacats the declarations for
---- editors. Raises for an unknown name.
+-- "dist.all_reduce" as a value of the library, or nil.
+local function find_function(path)
+  local value = require "argand"
+  for word in path:gsub("^ag%.", ""):gmatch "[^.:]+" do
+    local is_there, field = pcall(function() return value[word] end)
+    value = is_there and field or nil
+  end
+  local collective = path:match "dist%.([%w_]+)$"
+  local fn = collective and require("argand.dist.collectives")[collective] or value
+  if type(fn) == "table" then fn = fn.class_name and fn.init end
+  return type(fn) == "function" and fn or nil
+end
+
+--- Help on a function of the library written in Lua: how it is called, and the comment above it; nil when there is none.
+---@param path string "dist.register"
+---@return string|nil
+function M.function_text(path)
+  local fn = find_function(path)
+  local place = fn and debug.getinfo(fn, "S")
+  local file = place and place.what ~= "C" and io.open(place.source:match "^@(.*)" or "")
+  if not file then return nil end
+  local comment, number = {}, 0
+  for line in file:lines() do
+    number = number + 1
+    if number == place.linedefined then
+      local arguments = line:match "%((.-)%)" or ""
+      table.insert(comment, 1, ("%s(%s)"):format(path, (arguments:gsub("^group, ", ""))))
+      break
+    end
+    local text = line:match "^%-%-+(.*)"
+    if not text then
+      comment = {}
+    elseif not text:find "^@param group " then
+      comment[#comment + 1] = (text:gsub("^@", " "))
+    end
+  end
+  file:close()
+  return comment[1] and table.concat(comment, "\n ") or nil
+end
+
+--- `argand help NAME...`: prints the help on each op, or function such as dist.register; without names the list of all ops;
+--- with --luacats the declarations for editors. Raises for an unknown name.
 ---@param args string[]
 function M.main(args)
   if args[1] == "--luacats" then
@@ -96,7 +136,7 @@ function M.main(args)
     for _, name in ipairs(names) do print(("%-24s %s"):format(name, core.op_info(name).doc)) end
   end
   for _, name in ipairs(args) do
-    local text = M.text(name)
+    local text = M.text(name) or M.function_text(name)
     if not text then
       local near = options.nearest(name, core.op_names())
       core.raise("argument", "help", "there is no op \"" .. name .. "\"",

@@ -28,14 +28,19 @@ local function has_local_host(hosts, own)
   return false
 end
 
+-- Every rank reads the script, so it is no pipe, and nobody's descriptor.
 local function check_script(path)
   local file, err = io.open(path, "rb")
-  local ok = file and file:read(0)
-  if file and not ok then -- empty, or a folder
+  local is_file = file and file:seek "end" and not path:find "/fd/%d+$" and not path:find "^/dev/std"
+  local ok = is_file and file:seek "set" and file:read(0)
+  if is_file and not ok then -- empty, or a folder
     ok, err = file:read "*a"
     if not ok then err = path .. ": " .. err end
   end
   if file then file:close() end
+  if path == "-" or file and not is_file then
+    core.raise("file", "run", ("script: expected a file, got %s"):format(path), "every rank reads it for itself; save it first")
+  end
   if not ok then core.raise("file", "run", "no script: " .. err) end
 end
 

@@ -1,5 +1,6 @@
 /* main.c: the command `argand`: a LuaJIT state with the library on its path, Ctrl-C that keeps the state, and argand.cli in
  * charge. */
+#include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,5 +83,10 @@ int main(int argc, char **argv) {
     }
     interrupt_remove();
     lua_close(L);
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && exit_code == 0) {
+        fprintf(stderr, "argand: standard output: %s\n", errno ? strerror(errno) : "not all could be written");
+        exit_code = 1;
+    }
     return exit_code;
 }

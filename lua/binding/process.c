@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <sched.h>
@@ -358,10 +359,13 @@ static int process_adopt(lua_State *L) {
 }
 
 /* process.signal_fd() -> fd; from now on SIGINT, SIGTERM, SIGHUP and SIGCHLD of this thread come from it, and a write to a
- * closed pipe fails. For good: the process ends with the job. */
+ * closed pipe fails. A SIGHUP that nohup has this process ignore stays ignored: blocked, it would be kept and read. For good:
+ * the process ends with the job. */
 static int process_signal_fd(lua_State *L) {
     sigset_t set, blocked;
+    struct sigaction of_hangup;
     managed_signals(&set);
+    if (sigaction(SIGHUP, NULL, &of_hangup) == 0 && of_hangup.sa_handler == SIG_IGN) sigdelset(&set, SIGHUP);
     blocked = set;
     sigaddset(&blocked, SIGPIPE);
     if (sigprocmask(SIG_BLOCK, &blocked, NULL) != 0) return return_errno(L, "sigprocmask");
@@ -385,8 +389,22 @@ static int process_read_signals(lua_State *L) {
 
 /* ---- the guard ---- */
 
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)info, (void)kind, (void)place;
+    remove(path);
+    return 0;
+}
+
+/* Removes a folder with all that is in it; again, while somebody who is ending writes there. */
+static void remove_folder(const char *path) {
+    for (int i = 0; i < 100 && access(path, F_OK) == 0; i++) {
+        if (i > 0) usleep(20000);
+        nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    }
+}
+
 /* Runs in the guard. Records: a pid to guard, or minus a pid whose guard ends. */
-static void run_guard(int fd, const char *file, const char *folder) {
+static void run_guard(int fd, const char *folder) {
     int32_t guarded[MAX_GUARDED], record;
     int count = 0;
     sigset_t all;
@@ -404,13 +422,12 @@ static void run_guard(int fd, const char *file, const char *folder) {
             if (guarded[i] == -record) guarded[i--] = guarded[--count];
     }
     for (int i = 0; i < count; i++) kill(-guarded[i], SIGKILL);
-    if (file) unlink(file);
-    if (file) rmdir(folder);
+    if (*folder) remove_folder(folder);
     _exit(0);
 }
 
 /* process.guard(file or nil) -> pid, fd: a process that, when this one ends in whatever way, kills the process groups it was
- * told of, and removes the file and its folder if that is empty. */
+ * told of, and removes the folder that the file lies in, which is this process's own, with all that is in it. */
 static int process_guard(lua_State *L) {
     const char *file = luaL_optstring(L, 1, NULL);
     char folder[PATH_MAX] = "";
@@ -421,7 +438,7 @@ static int process_guard(lua_State *L) {
     pid_t pid = fork();
     if (pid == 0) {
         close(fds[1]);
-        run_guard(fds[0], file, folder);
+        run_guard(fds[0], folder);
     }
     close(fds[0]);
     if (pid < 0) {
@@ -567,6 +584,15 @@ static int process_processors(lua_State *L) {
     return 1;
 }
 
+/* How many processors the engine counts: those that this process may use, or fewer when its control group grants less time.
+ * "MODEL, 8 processors, avx512 kernels" */
+static int num_processors(void) {
+    const char *text = strstr(ag_cpu_info(), " processors, ");
+    while (text && text[-1] >= '0' && text[-1] <= '9') text--;
+    int count = text ? atoi(text) : 1;
+    return count > 0 ? count : 1;
+}
+
 /* process.self() -> {pid =, program =, folder =, host =, processors =} of this process */
 static int process_self(lua_State *L) {
     char text[PATH_MAX];
@@ -579,11 +605,7 @@ static int process_self(lua_State *L) {
     text[sizeof text - 1] = '\0';
     lua_pushstring(L, gethostname(text, sizeof text - 1) == 0 ? text : "localhost");
     lua_setfield(L, -2, "host");
-    size_t num_bytes;
-    cpu_set_t *set = allowed_cpus(&num_bytes);
-    long processors = set ? CPU_COUNT_S(num_bytes, set) : sysconf(_SC_NPROCESSORS_ONLN);
-    if (set) CPU_FREE(set);
-    lua_pushinteger(L, processors > 0 ? processors : 1);
+    lua_pushinteger(L, num_processors());
     lua_setfield(L, -2, "processors");
     return 1;
 }

@@ -2,6 +2,8 @@
 local core = require "argand.core"
 local dist_bench = require "argand.bench.dist"
 local ddp_bench = require "argand.bench.ddp"
+local launcher = require "support.launcher"
+local process = core.process
 
 local function is_finite(value)
   return type(value) == "number" and value == value and value < math.huge and value > 0
@@ -65,5 +67,32 @@ describe("argand bench ddp", function()
     assert.equal(10032640, report.parameters)
     for _, r in ipairs(report.results) do assert.is_true(is_finite(r.step_p50) and is_finite(r.ratio), r.label) end
     assert.is_truthy(read_all(path):find('"2 ranks"', 1, true))
+  end)
+end)
+
+describe("a bench of jobs", function()
+  local SIGKILL, LIMIT_S = 9, 25
+
+  it_with_jobs("leaves no files when it is killed", function()
+    local place = launcher.new()
+    local child = place:spawn {process.self().program, "bench", "dist", "--quick", "2 ranks 4 B"}
+    child:expect "ordinary" -- its ranks have files now
+    process.kill(child.pid, SIGKILL)
+    assert.equal(-SIGKILL, child:finish())
+    local deadline = core.now() + LIMIT_S
+    while os.remove(place.folder .. "/tmp") == nil and core.now() < deadline do process.poll({}, nil, 0.01) end
+    assert.is_nil(io.open(place.folder .. "/tmp"))
+    assert.is_true(place:remove())
+  end)
+
+  it("refuses names that no case has, and files that it could not write, before it measures", function()
+    local ok, err = pcall(quietly, function() return dist_bench.main { "2 rank 4 B" } end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("no case has a name with 2 rank 4 B", 1, true), tostring(err))
+    for _, bench in ipairs { dist_bench, ddp_bench } do
+      ok, err = pcall(quietly, function() return bench.main { "--json", "/nosuch/file" } end)
+      assert.is_false(ok)
+      assert.equal("file", err.code)
+    end
   end)
 end)

@@ -2,48 +2,19 @@
 local core = require "argand.core"
 local cases = require "support.cases"
 local plan = require "argand.run.plan"
+local launcher = require("support.launcher").new()
 local preload = require "support.preload"
-local command = require("support.terminal").this_command()
 local process = core.process
 
-local LIMIT_S = 20
-local SIGKILL = 9
-local folder = assert(process.temporary_folder())
-
-local function write_file(name, text)
-  local file = assert(io.open(folder .. "/" .. name, "wb"))
-  file:write(text)
-  file:close()
-  return folder .. "/" .. name
-end
-
-local function take_file(name)
-  local file = assert(io.open(folder .. "/" .. name, "rb"))
-  local text = file:read "*a"
-  file:close()
-  os.remove(folder .. "/" .. name)
-  return text
-end
-
--- Runs `argand run` with arguments. variables: more of them; processors: those that it may use. Its exit code, stdout, stderr.
+-- Runs `argand run` without a word of threads in its environment but those of `variables`. processors: that it may use.
 local function run(args, variables, processors)
-  local own = {}
-  for name, value in pairs(variables or {}) do own[#own + 1] = name .. "=" .. value end
+  local env = {}
   for _, entry in ipairs(process.environment()) do
     local name = entry:match "^[^=]*"
-    local is_threads = name == "ARGAND_THREADS" or name:find "_NUM_THREADS$"
-    if not is_threads and not (variables or {})[name] then own[#own + 1] = entry end
+    if name == "ARGAND_THREADS" or name:find "_NUM_THREADS$" then env[name] = false end
   end
-  local child = assert(process.spawn {argv = {command, "run", unpack(args)}, env = own, cwd = folder, stdin = "null",
-                                      stdout = folder .. "/out", stderr = folder .. "/err", processors = processors})
-  local deadline = core.now() + LIMIT_S
-  repeat
-    local pid, code, signal = process.wait()
-    if pid == child.pid then return code or -signal, take_file "out", take_file "err" end
-    if not pid then process.poll({}, nil, 0.005) end
-  until core.now() > deadline
-  process.kill(child.pid, SIGKILL)
-  error "the launcher does not end"
+  for name, value in pairs(variables or {}) do env[name] = value end
+  return launcher:run(args, {env = env, processors = processors})
 end
 
 local function assert_contains(text, part) assert(text:find(part, 1, true), ("%q is not in: %s"):format(part, text)) end
@@ -52,9 +23,9 @@ local function count(text, part) return select(2, text:gsub(part, "")) end
 
 local own = process.processors()
 local few = {own[1], own[2]}
-local keyfile = write_file("key", "public 1\nsecret 2\n")
+local keyfile = launcher:write_file("key", "public 1\nsecret 2\n")
 -- With an argument N it fails until the launcher has started it again N times.
-local shows = write_file("mask.lua", [[
+local shows = launcher:write_file("mask.lua", [[
   local core, rank = require "argand.core", tonumber(os.getenv "ARGAND_RANK")
   local text = io.open("/proc/self/status"):read "*a"
   print("mask " .. text:match "Cpus_allowed_list:%s*(%S+)" .. " threads " .. os.getenv "ARGAND_THREADS" .. " " .. os.getenv "OMP_NUM_THREADS")
@@ -126,7 +97,9 @@ describe("processors", function()
         local code, out, err = run({"-n", tostring(size), "--bind", shows})
         assert.same({0, ""}, {code, err})
         local masks, threads = masks_of(out)
-        assert_divided(masks, own, size)
+        local node = {bind = {before = 0, size = size}, ranks = {}}
+        for rank = 1, size do node.ranks[rank] = {} end
+        assert.same(plan.shares(node, own, plan.core_of(own)), masks)
         for rank, mask in ipairs(masks) do assert.equal(#mask, threads[rank]) end
       end)
     end
@@ -141,8 +114,8 @@ describe("processors", function()
       assert.equal("5", plan.thread_variables(node, {1, 2, 3, 4, 5}, {}).OMP_NUM_THREADS)
     end)
     check("of thousands", function()
-      local variables = preload.variables("many_processors", folder)
-      local code, out, err = run({"-n", "3", "--bind", write_file("empty.lua", "")}, variables)
+      local variables = preload.variables("many_processors", launcher.folder)
+      local code, out, err = run({"-n", "3", "--bind", launcher:write_file("empty.lua", "")}, variables)
       assert.same({0, ""}, {code, err})
       local lines = {}
       for line in out:gmatch "[^\n]+" do lines[#lines + 1] = line end
@@ -196,12 +169,11 @@ describe("processors", function()
 
   it("are divided by each host for itself", function()
     -- The agent of host b has one processor only.
-    local ssh = write_file("ssh_of_processors", ([[
+    local ssh = launcher:write_program("ssh_of_processors", ([[
 #!/bin/sh
 if [ "$1" = b ]; then exec taskset -c %d sh -c "$2"; fi
 exec sh -c "$2"
 ]]):format(own[1]))
-    os.execute(("chmod +x '%s'"):format(ssh))
     local hosts = ("a:%d,b:2"):format(#few)
     local args = {"--hosts", hosts, "--ssh", ssh, "--key", keyfile, "--bind", "--max-restarts", "1", "--grace", "0.2", shows, "1"}
     local code, out, err = run(args, nil, few)
@@ -218,7 +190,6 @@ end)
 
 describe("at the end", function()
   it("nothing is left", function()
-    os.execute(("rm -rf '%s'"):format(folder))
-    assert.is_nil(io.open(folder))
+    assert.is_true(launcher:remove())
   end)
 end)

@@ -63,6 +63,17 @@ function ag.softmax(x, dim) end]], 1, true))
 end)
 
 describe("argand help", function()
+  it("tells of functions by the comments above them", function()
+    local help = require "argand.help"
+    local lines = help.function_text "dist.all_reduce"
+    assert.truthy(lines:find("^dist.all_reduce%(t, opts%)\n  The op"))
+    assert.falsy(lines:find "param group")
+    assert.truthy(help.function_text("nn.Linear"):find("^nn.Linear%(in_features, out_features, opts%)\n"))
+    for _, name in ipairs {"softmx", "dist", "dist.nothing", "nn.Linear.weight", "dist.all_reduce.x", ""} do
+      assert.is_nil(help.function_text(name))
+    end
+  end)
+
   it("refuses an unknown name with the near one, and blames no line", function()
     local pipe = assert(io.popen(("%q help softmx 2>&1; echo $?"):format(command)))
     local output = pipe:read("*a")

@@ -92,10 +92,10 @@ function M.main(args)
   if names[1] then core.raise("argument", "bench", "ddp takes no names, got " .. names[1]) end
   local script, reason = ranks_of.script "ddp_rank.lua"
   if not script then core.raise("state", "bench", reason) end
-  local folder, groups = assert(core.process.temporary_folder()), {}
+  local groups, folder, remove = {}, ranks_of.folder()
   local ok, report = pcall(run, script, options.quick and QUICK or FULL, folder, groups)
   for _, g in ipairs(groups) do g.group:close() end
-  os.remove(folder)
+  remove()
   if not ok then error(report, 0) end
   if options.json then report_of.write_json(options.json, report) end
   return report

@@ -63,7 +63,6 @@ local function open_ours(setup, num_ranks, transport)
   if transport == "curve" then
     key = setup.folder .. "/key." .. job
     if not core.dist.keygen(key) then return nil, "no key could be made" end
-    setup.files[#setup.files + 1] = key
   end
   for rank = 0, num_ranks - 1 do
     commands[rank + 1] = ranks_of.command({ setup.script }, { job = job, rank = rank, size = num_ranks, key = key,
@@ -79,7 +78,6 @@ local function open_gloo(setup, num_ranks)
   local script, reason = ranks_of.script "gloo_rank.py"
   if not script then return nil, reason end
   local commands, meeting = {}, setup.folder .. "/gloo." .. new_job()
-  setup.files[#setup.files + 1] = meeting
   for rank = 0, num_ranks - 1 do
     commands[rank + 1] = { argv = { python, script, tostring(rank), tostring(num_ranks), meeting },
       env = ranks_of.environment { OMP_NUM_THREADS = 1 } }
@@ -94,11 +92,10 @@ local function open_mpi(setup, num_ranks)
     local source, reason = ranks_of.script "mpi_allreduce.c"
     if not source then return nil, reason end
     if not ranks_of.run({ "mpicc", "-std=gnu11", "-O2", "-o", program, source }, 60) then return nil, "no mpicc" end
-    setup.files[#setup.files + 1] = program
   end
   return ranks_of.open("mpi-" .. num_ranks, setup.folder, { {
     argv = { "mpirun", "--oversubscribe", "-n", tostring(num_ranks), program, setup.folder },
-    env = ranks_of.environment { OMPI_ALLOW_RUN_AS_ROOT = 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1 },
+    env = ranks_of.environment { OMPI_ALLOW_RUN_AS_ROOT = 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = 1, TMPDIR = setup.folder },
   } })
 end
 
@@ -301,6 +298,10 @@ local function run_all(setup, results)
   print(("%s; a rank has one thread%s%s"):format(cpu, setup.bind and ", bound where there are processors enough" or "",
     setup.neighbour and "; a busy process beside" or ""))
   for _, section in ipairs(SECTIONS) do run_section(section, setup, results) end
+  if #results == 0 then
+    core.raise("value", "bench", "no case has a name with " .. table.concat(setup.names, " or "),
+      "they are like \"2 ranks 64 MiB shm\"")
+  end
   return { cpu = cpu, neighbour = setup.neighbour or false, bound = setup.bind or false, results = results }
 end
 
@@ -311,15 +312,15 @@ function M.main(args)
   local setup, names = report_of.read_args(args, { "--quick", "--neighbour", "--bind" })
   local script, reason = ranks_of.script "dist_rank.lua"
   if not script then core.raise("state", "bench", reason) end
-  setup.script, setup.names, setup.files, setup.open = script, names, {}, {}
+  setup.script, setup.names, setup.open = script, names, {}
   setup.processors = core.process.self().processors
-  setup.folder = assert(core.process.temporary_folder())
+  local remove
+  setup.folder, remove = ranks_of.folder()
   local stop = setup.neighbour and ranks_of.start_neighbour()
   local ok, report = pcall(run_all, setup, {})
   for _, groups in ipairs(setup.open) do close_groups(groups) end
   if stop then stop() end
-  for _, path in ipairs(setup.files) do os.remove(path) end
-  os.remove(setup.folder)
+  remove()
   if not ok then error(report, 0) end
   if setup.json then report_of.write_json(setup.json, report) end
   return report

@@ -3,6 +3,8 @@
 -- A process that has nothing to do sleeps in read. Every wait has a deadline. Processes die with this one.
 local core = require "argand.core"
 
+local plan = require "argand.run.plan"
+
 local process = core.process
 
 local M = {}
@@ -52,12 +54,14 @@ function M.command(argv, of)
     ARGAND_THREADS = 1 } }
 end
 
---- Binds each command to a processor of its own, where there are enough.
+--- Binds each command to a processor of its own, and of a core of its own, where there are enough.
 ---@param commands {argv: string[], env: string[], processors?: integer[]}[]
 function M.bind(commands)
   local processors = process.processors()
-  if #commands > #processors then return end
-  for i, command in ipairs(commands) do command.processors = { processors[i] } end
+  local node = { bind = { before = 0, size = #commands }, ranks = commands }
+  for i, share in ipairs(plan.shares(node, processors, plan.core_of(processors)) or {}) do
+    commands[i].processors = { share[1] }
+  end
 end
 
 local function reap()
@@ -80,6 +84,22 @@ local function wait_for_end(members, seconds)
     if num_running == 0 then return true end
     if core.now() > deadline then return false end
     core.sleep(0.01)
+  end
+end
+
+--- A folder for a run's files, and what removes it with them; that happens too when this process is killed.
+---@return string folder, fun() remove
+function M.folder()
+  local folder, err = process.temporary_folder()
+  if not folder then core.raise("file", "bench", err) end
+  local pid, guard = process.guard(folder .. "/.")
+  if not pid then
+    os.remove(folder)
+    core.raise("state", "bench", guard)
+  end
+  return folder, function()
+    process.close(guard)
+    wait_for_end({ { pid = pid } }, CLOSE_S)
   end
 end
 

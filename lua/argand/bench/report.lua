@@ -25,6 +25,11 @@ function M.read_args(args, flags)
     end
     i = i + 1
   end
+  if options.json then -- refused before anything is measured
+    local file, err = io.open(options.json, "a")
+    if not file then core.raise("file", "bench", err) end
+    file:close()
+  end
   return options, names
 end
 

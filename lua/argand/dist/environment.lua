@@ -47,10 +47,14 @@ local function whole(get, name, low, high, source)
   refuse("value", ("%s of %s is '%s': expected a whole number from %d to %.0f"):format(name, source, text, low, high))
 end
 
+-- What a launcher does not set itself.
+local OWN_WORDS = {["ARGAND_WORLD_SIZE of kubernetes"] = "set it in the pod template to the job's completions"}
+
 local function require_whole(get, name, low, high, source, because)
   local number = whole(get, name, low, high, source)
   if number then return number end
-  refuse("state", ("%s is not set although %s is"):format(name, because), source .. " sets both; unset both for one process")
+  refuse("state", ("%s is not set although %s is"):format(name, because),
+    OWN_WORDS[name .. " of " .. source] or source .. " sets both; unset both for one process")
 end
 
 -- Both of a pair of variables, one of which is set.

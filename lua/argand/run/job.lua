@@ -10,6 +10,7 @@ local process = core.process
 local SIGHUP, SIGINT, SIGPIPE, SIGKILL, SIGTERM = 1, 2, 13, 9, 15
 local SETTLE_S = 1 -- a rank that failed because another one did waits so long for that one's end to be known
 local DEATH_S = 10 -- what a killed rank may take to be gone
+local READER_S = 1 -- how long the end by a signal waits for who reads the output
 
 local Job = {}
 Job.__index = Job
@@ -18,7 +19,11 @@ Job.__index = Job
 function Job.new(fields)
   local self = setmetatable(fields, Job)
   self.restart, self.warned = 0, {}
-  self.output = Output.new {has_prefix = not self.opts.no_prefix and self.size > 1, log_dir = self.opts.log_dir}
+  self.output = Output.new {
+    has_prefix = not self.opts.no_prefix and self.size > 1, log_dir = self.opts.log_dir,
+    wait_for_room = function(fd) return self:wait_for_room(fd) end,
+    on_broken = function(...) return self:on_broken(...) end,
+  }
   return self
 end
 
@@ -34,12 +39,23 @@ end
 
 function Job:started(rank, pid) self.ranks[rank].pid = pid end
 
-function Job:output_of(rank, stream, bytes)
-  self.output:write(rank, stream, bytes)
-  if self.output.is_broken and not self.end_code then
-    self.end_code = 128 + SIGPIPE
-    self:stop(SIGTERM)
-  end
+-- Waits until our output is read; false when the job ends by a signal and nobody does.
+function Job:wait_for_room(fd)
+  local deadline
+  repeat
+    if self.end_signal then deadline = self.is_killed and 0 or deadline or core.now() + READER_S end
+    if self.loop:wait_for_room(fd, deadline and deadline - core.now() or 3600) then return true end
+  until deadline and core.now() >= deadline
+  return false
+end
+
+-- Nobody reads our output any more, or its disk is full: the job ends, as a program does that writes there itself.
+function Job:on_broken(name, err)
+  if self.end_code then return end
+  local is_closed = err:find("Broken pipe", 1, true)
+  self.end_code = is_closed and 128 + SIGPIPE or 1
+  if not is_closed then self:say("%s: %s; the ranks end", name, (err:gsub("^write: ", ""))) end
+  self:stop(SIGTERM)
 end
 
 function Job:status(rank, kind, text)
@@ -198,7 +214,7 @@ end
 function Job:sink()
   local job = self
   return {
-    started = function(_, ...) return job:started(...) end, output = function(_, ...) return job:output_of(...) end,
+    started = function(_, ...) return job:started(...) end, output = function(_, ...) return job.output:write(...) end,
     status = function(_, ...) return job:status(...) end, ended = function(_, ...) return job:ended(...) end,
     lost = function(_, ...) return job:lost(...) end, warning = function(_, ...) return job:warning(...) end,
   }

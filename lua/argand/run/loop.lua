@@ -42,23 +42,40 @@ function Loop:reap()
   end
 end
 
+-- The end of children waits for the next step.
+function Loop:take_signals()
+  for _, number in ipairs(process.read_signals(self.signal_fd)) do
+    if number == SIGCHLD then self.has_child_ended = true else self.on_signal(number) end
+  end
+end
+
+--- Waits for at most `seconds` until fd can be written to, or for a signal, and deals with that one only. Whether it can.
+function Loop:wait_for_room(fd, seconds)
+  local has_room = false
+  for _, ready in ipairs(process.poll({self.signal_fd}, {fd}, seconds)) do
+    if ready == fd then has_room = true else self:take_signals() end
+  end
+  return has_room
+end
+
 --- Waits for at most `seconds` for something to happen, and deals with it.
 function Loop:step(seconds)
+  if self.has_child_ended then seconds = 0 end
   local read_fds, write_fds = {self.signal_fd}, {}
   for fd in pairs(self.readers) do read_fds[#read_fds + 1] = fd end
   for fd in pairs(self.writers) do write_fds[#write_fds + 1] = fd end
-  local has_child_ended = false
   for _, fd in ipairs(process.poll(read_fds, write_fds, seconds)) do
     if fd == self.signal_fd then
-      for _, number in ipairs(process.read_signals(fd)) do
-        if number == SIGCHLD then has_child_ended = true else self.on_signal(number) end
-      end
+      self:take_signals()
     else
       if self.readers[fd] then self.readers[fd]() end
       if self.writers[fd] then self.writers[fd]() end
     end
   end
-  if has_child_ended then self:reap() end
+  if self.has_child_ended then
+    self.has_child_ended = false
+    self:reap()
+  end
 end
 
 --- Ends the children that are left, except those somebody waits for: orphans that ranks left behind. Waits for at most

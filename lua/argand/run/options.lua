@@ -72,7 +72,7 @@ local known = {
   ["--log-dir"] = text_option "a folder",
   ["--no-prefix"] = FLAG,
   ["--env"] = {value = true, is_list = true, read = function(text)
-    if text:find "^[%a_][%w_]*" then return text end
+    if text:find "^[%a_][%w_]*$" or text:find "^[%a_][%w_]*=" then return text end
     return nil, "NAME or NAME=VALUE"
   end},
   ["--ssh"] = text_option "a command",
@@ -138,6 +138,9 @@ local function check_together(result)
   if result.min_n and result.n and result.min_n > result.n then
     core.raise("option", "run", ("--min-n %d is more than -n %d"):format(result.min_n, result.n))
   end
+  if result.min_n and not result.max_restarts then
+    core.raise("option", "run", "--min-n is for restarts", "say also how many: --max-restarts K")
+  end
 end
 
 --- Reads the arguments after `run`. Options end at the script or at `--`; what follows is the script's.
@@ -155,9 +158,9 @@ function M.parse(args)
   end
   result.script = args[i]
   for k = i + 1, #args do table.insert(result.args, args[k]) end
+  check_together(result)
   result.grace = result.grace or 5
   result.max_restarts = result.max_restarts or 0
-  check_together(result)
   return result
 end
 

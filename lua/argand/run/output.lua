@@ -3,7 +3,9 @@ local core = require "argand.core"
 local process = core.process
 
 local STREAMS = {out = 1, err = 2}
+local STREAM_NAMES = {out = "standard output", err = "standard error"}
 local MAX_LINE_BYTES = 2 ^ 26 -- a longer one is cut
+local ROOM_BYTES = 4096 -- what a pipe that poll calls writable takes without waiting
 
 local Output = {}
 Output.__index = Output
@@ -18,21 +20,29 @@ local function make_folders(path)
   end
 end
 
---- Options: has_prefix; log_dir, made when it is not there.
+--- Options: has_prefix; log_dir, made when it is not there; wait_for_room(fd), which returns false when what a stream does not
+-- take now is to be dropped; on_broken(stream's name, message), called once when one takes nothing any more.
 function Output.new(opts)
-  local self = setmetatable({has_prefix = opts.has_prefix, log_dir = opts.log_dir, lines = {}, files = {}}, Output)
+  local self = setmetatable({has_prefix = opts.has_prefix, log_dir = opts.log_dir, lines = {}, files = {}, is_broken = {},
+                             wait_for_room = opts.wait_for_room, on_broken = opts.on_broken}, Output)
   if self.log_dir then make_folders(self.log_dir) end
   return self
 end
 
--- A closed pipe behind us is told by is_broken: then the job ends.
+-- Who reads may be slow, or be gone. A write that waits would be deaf to signals, so only what there is room for is written.
 function Output:emit(stream, text)
-  local written = process.write(STREAMS[stream], text)
-  if not written then self.is_broken = true end
-  while written and written < #text do -- the descriptor does not wait; somebody else has set it so
-    process.poll({}, {STREAMS[stream]}, 1)
-    text = text:sub(written + 1)
-    written = process.write(STREAMS[stream], text)
+  local fd, from = STREAMS[stream], 1
+  while from <= #text and not self.is_broken[stream] do
+    if not self.wait_for_room(fd) then
+      self.is_broken[stream] = true
+      return
+    end
+    local written, err = process.write(fd, text:sub(from, from + ROOM_BYTES - 1))
+    if not written then
+      self.is_broken[stream] = true
+      return self.on_broken(STREAM_NAMES[stream], err)
+    end
+    from = from + written
   end
 end
 
@@ -47,7 +57,12 @@ function Output:log(name, stream, bytes)
     if file then file:setvbuf "no" end
     self.files[file_name] = file or false
   end
-  if file then file:write(bytes) end
+  local ok, err = true, nil
+  if file then ok, err = file:write(bytes) end
+  if ok then return end
+  self:say(("argand run: no more log: %s: %s"):format(file_name, err))
+  file:close()
+  self.files[file_name] = false
 end
 
 local function prefixed(name, text) return (text:gsub("[^\n]*\n", ("[%s] "):format(name):gsub("%%", "%%%%") .. "%0")) end

@@ -147,32 +147,72 @@ function M.nodes(job, hosts, size)
   return nodes
 end
 
---- The processors of each rank of a node, one after the other: the first ranks of the host have one more than the others when
---- they do not come out even. nil without --bind, or when there are fewer processors than ranks.
+--- What names the core of each processor, the same for all of its threads; none where the system does not tell.
+---@param processors integer[]
+---@return table<integer, string> core_of
+function M.core_of(processors)
+  local core_of = {}
+  for _, processor in ipairs(processors) do
+    local file = io.open(("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list"):format(processor))
+    core_of[processor] = file and file:read "*l"
+    if file then file:close() end
+  end
+  return core_of
+end
+
+-- The processors as lists, one for each core in the order of their first ones, or all alone in that order if there are fewer
+-- cores than `size`.
+local function units_of(processors, core_of, size)
+  local cores, by_name, alone = {}, {}, {}
+  for _, processor in ipairs(processors) do
+    local name = core_of[processor] or processor
+    if not by_name[name] then
+      by_name[name] = {}
+      cores[#cores + 1] = by_name[name]
+    end
+    table.insert(by_name[name], processor)
+  end
+  if #cores >= size then return cores end
+  for _, threads in ipairs(cores) do
+    for _, processor in ipairs(threads) do alone[#alone + 1] = {processor} end
+  end
+  return alone
+end
+
+--- The processors of each rank of a node, one after the other: whole cores, when there are as many as ranks. The first ranks of
+--- the host have one core, or processor, more than the others when they do not come out even. nil without --bind, or when there
+--- are fewer processors than ranks.
 ---@param node table
 ---@param processors integer[] those of the host
+---@param core_of table<integer, string>|nil see M.core_of; nil: each is a core
 ---@return integer[][]|nil
-function M.shares(node, processors)
+function M.shares(node, processors, core_of)
   if not node.bind or #processors < node.bind.size then return nil end
-  local least, num_larger = math.floor(#processors / node.bind.size), #processors % node.bind.size
+  local units = units_of(processors, core_of or {}, node.bind.size)
+  local least, num_larger = math.floor(#units / node.bind.size), #units % node.bind.size
   local shares = {}
   for i = 1, #node.ranks do
     local position, share = node.bind.before + i - 1, {}
     local first = position * least + math.min(position, num_larger)
-    for k = 1, least + (position < num_larger and 1 or 0) do share[k] = processors[first + k] end
+    for k = 1, least + (position < num_larger and 1 or 0) do
+      for _, processor in ipairs(units[first + k]) do share[#share + 1] = processor end
+    end
+    table.sort(share)
     shares[i] = share
   end
   return shares
 end
 
 --- How many threads a rank of a node uses, as variables: one for each processor of its share, else processors divided by ranks,
---- unless `given` or --threads say otherwise.
+--- unless `given` or --threads say otherwise. No more than its part of what a control group grants.
 ---@param node table
 ---@param share integer[]|nil processors that it is bound to
 ---@param given table<string, string> variables that are set already
 ---@return table<string, string>
 function M.thread_variables(node, share, given)
-  local count = share and #share or math.floor(core.process.self().processors / #node.ranks)
+  local granted = core.process.self().processors
+  local count = math.floor(granted / #node.ranks)
+  if share then count = granted < #core.process.processors() and math.min(#share, count) or #share end
   local threads = tostring(node.threads or math.max(1, count))
   return {
     ARGAND_THREADS = not node.threads and given.ARGAND_THREADS or threads,
@@ -220,7 +260,7 @@ local function shown_variables(job, node, rank, share)
   local function add(new)
     for name, value in pairs(new) do shown[name] = value end
   end
-  if not node.is_local then add(node.forward) end
+  add(node.forward)
   if node.is_local or node.threads then
     local given = {}
     for _, name in ipairs {"ARGAND_THREADS", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"} do given[name] = os.getenv(name) end
@@ -242,7 +282,8 @@ function M.describe(job, nodes)
     if not node.is_local then
       lines[#lines + 1] = ("# host %s: %s"):format(node.host, M.quote_all(M.remote_argv(job, node)))
     end
-    local shares = node.is_local and M.shares(node, core.process.processors()) or {}
+    local processors = core.process.processors()
+    local shares = node.is_local and M.shares(node, processors, M.core_of(processors)) or {}
     for i, rank in ipairs(node.ranks) do
       local share = shares[i]
       local command = ("env %s %s"):format(M.quote_all(shown_variables(job, node, rank, share)), M.quote_all(node.argv))

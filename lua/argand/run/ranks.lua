@@ -116,7 +116,7 @@ end
 --- Starts all; nil and a message when one could not be started: those before it run.
 function Ranks:start()
   local node, processors = self.node, process.processors()
-  local shares = plan.shares(node, processors)
+  local shares = plan.shares(node, processors, plan.core_of(processors))
   if node.bind and not shares then
     self.sink:warning(node.host, ("--bind: %d ranks are too many for the %d processor%s of host %s; they are not bound"):format(
       node.bind.size, #processors, #processors == 1 and "" or "s", node.host))
