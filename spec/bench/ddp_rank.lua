@@ -2,8 +2,8 @@
 --
 -- First it prints "ready" and the number of parameters. A line with a number asks for that many steps. The answer is "ok",
 -- start and end in seconds of the monotonic clock, seconds of communication that were hidden behind backward, and that were
--- not.
--- Arguments: samples in this rank's batch.
+-- not, and the process's memory in MiB.
+-- Arguments: samples in this rank's batch; what `shard` is, or nothing.
 local ag = require "argand"
 local core = require "argand.core"
 local dist = require "argand.dist"
@@ -18,7 +18,7 @@ local model = nn.Sequential(
   nn.Linear(NUM_FEATURES, NUM_HIDDEN, { activation = "relu" }),
   nn.Linear(NUM_HIDDEN, NUM_HIDDEN, { activation = "relu" }),
   nn.Linear(NUM_HIDDEN, NUM_CLASSES))
-local job = dist.register(model)
+local job = dist.register(model, { shard = arg[2] })
 local optimizer = optim.AdamW(model:parameters(), { lr = 1e-4 })
 ag.manual_seed(2 + dist.rank())
 local x, labels = ag.randn(batch, NUM_FEATURES), ag.randint(1, NUM_CLASSES + 1, { batch })
@@ -50,12 +50,21 @@ local function run(num_steps)
   return start, stop, after.hidden_s - before.hidden_s, after.exposed_s - before.exposed_s
 end
 
+local function memory_mib()
+  local file = io.open "/proc/self/smaps_rollup"
+  if not file then return 0 end
+  local text = file:read "*a"
+  file:close()
+  return tonumber(text:match "Pss:%s*(%d+)") / 1024
+end
+
 local count = 0
 for _, parameter in ipairs(model:parameters()) do count = count + parameter:numel() end
 io.stdout:setvbuf "line"
 print("ready " .. count)
 for line in io.stdin:lines() do
-  print(("ok %.9f %.9f %.9f %.9f"):format(run(tonumber(line))))
+  local start, stop, hidden, exposed = run(tonumber(line))
+  print(("ok %.9f %.9f %.9f %.9f %.1f"):format(start, stop, hidden, exposed, memory_mib()))
 end
 job:close()
 dist.close()

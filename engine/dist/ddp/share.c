@@ -99,6 +99,7 @@ void share_move(ag_ddp *ddp) {
         storage_move(s, place_in_common(ddp, &ddp->slots[i]), &ddp->common->owner);
         atomic_fetch_add_explicit(&ddp->common->refs, 1, memory_order_relaxed);
     }
+    if (ddp->common) ag_memory_trim(); /* what they had is free; it is to be of use to others */
 }
 
 /* A parameter for which there is no memory stays where it is, and holds that. */
