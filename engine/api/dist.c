@@ -20,7 +20,7 @@ ag_status ag_group_open(const ag_group_options *options, ag_group **out) { retur
 ag_status ag_group_open_threads(int size, ag_group **groups) { return error_in(group_open_threads(size, groups), "group"); }
 
 ag_status ag_group_split(ag_group *parent, const int *ranks, int num_ranks, ag_group **out) {
-    return error_in(group_split(parent, ranks, num_ranks, out), "group");
+    return error_in(group_split(parent, ranks, num_ranks, CALL_SPLIT, out), "group");
 }
 
 ag_status ag_group_close(ag_group *group, double wait_s) { return group ? group_close(group, wait_s, true) : AG_OK; }

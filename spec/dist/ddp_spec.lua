@@ -475,7 +475,11 @@ describe("a job of several ranks", function()
       end
       local odd = rank == 2
       local model = odd and nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 4)) or model_of(1)
-      local err = fails("mismatch", "parameter 3 is '3.weight' f32[", dist.register, model)
+      local err = fails("mismatch", "rank 0 called register, rank 2 called all_reduce(sum) of f32[1]",
+        odd and dist.all_reduce or dist.register, odd and ag.ones {1} or model)
+      fails("mismatch", "rank 0 called register, rank 2 called group of 2 ranks", odd and dist.group or dist.register,
+        odd and {0, 2} or model)
+      err = fails("mismatch", "parameter 3 is '3.weight' f32[", dist.register, model)
       assert(err.culprits[1] == 2)
       local list = {ag.ones({2}, {requires_grad = not odd}), odd and 5 or ag.ones({2}, {requires_grad = true})}
       local function refused() return fails(odd and "argument" or "mismatch", "'[1]' does not require gradients", dist.register, list) end

@@ -211,7 +211,7 @@ static wire_header random_header(uint64_t *random) {
         if (h.print.kind == COLLECTIVE_SEND) h.step = next(random) & 1 ? WIRE_REFUSES_RECEIVE : 0;
     }
     if (h.kind == WIRE_SEGMENT) {
-        h.print.flags = next(random) & 1 ? CALL_ABSENT : 0;
+        h.print.flags = (uint8_t)(next(random) % 16 & ~CALL_REFUSED);
         h.length = 1 + (int64_t)(next(random) % 131072);
         h.offset = (int64_t)(next(random) >> 2);
         h.step = (uint32_t)next(random);
@@ -364,7 +364,7 @@ static int test_fields(void) {
                {59, 1, AG_MAX_NDIM + 1, "ndim"},
                {60, 1, AG_DTYPE_COUNT, "dtype"},
                {60, 1, 255, "dtype"},
-               {61, 1, 4, "call flags"},
+               {61, 1, 16, "call flags"},
                {62, 2, 1, "reserved"},
                {64, 8, 1ull << 63, "a negative dim"},
                {96, 8, 1, "a dim beyond ndim"},

@@ -253,7 +253,7 @@ static ag_status own_group(ag_ddp *ddp, ag_group *group) {
         return AG_E_MEMORY;
     }
     for (int rank = 0; rank < ddp->size; rank++) ranks[rank] = rank;
-    ag_status status = group_split(group, ranks, ddp->size, &ddp->group);
+    ag_status status = group_split(group, ranks, ddp->size, CALL_REGISTER, &ddp->group);
     heap_free(ranks);
     return status;
 }

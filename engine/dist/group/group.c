@@ -116,6 +116,7 @@ static void number_call(ag_group *g, const group_request *request, transport_cal
         if (!call->output) call->output = shared_block_result(request->block, g->rank) + offset;
     }
     call_print_make(&out->print, call, request->ndim, request->dims);
+    out->print.flags |= (uint8_t)request->making;
     if (request->refusal) out->print.flags |= CALL_REFUSED;
     if (request->is_absent && collective_is_reduction(call->kind)) out->print.flags |= CALL_ABSENT;
     out->refusal = request->refusal;

@@ -21,6 +21,7 @@ typedef struct group_request {
     const int64_t *dims;
     const char *refusal;       /* not NULL: this rank cannot make the call and tells the others; run returns AG_OK then */
     bool is_absent;            /* nothing to contribute */
+    call_print_flag making;    /* CALL_SPLIT or CALL_REGISTER: what it is a part of, for people */
     const shared_block *block; /* all_reduce within a shared block, at block_offset bytes; input and output are set from it */
     size_t block_offset;
     double timeout_s;                              /* 0 = the group's */

@@ -320,7 +320,7 @@ static uint32_t child_id(ag_group *parent, const int *ranks, int num_ranks) {
     return hash ? hash : 1;
 }
 
-static ag_status split(ag_group *parent, const int *ranks, int num_ranks, ag_group **out) {
+static ag_status split(ag_group *parent, const int *ranks, int num_ranks, call_print_flag making, ag_group **out) {
     world *w = parent->world;
     uint32_t id = child_id(parent, ranks, num_ranks);
     /* A comparison of the lists comes first: a print of the ranks as counts would do, but only a barrier's worth is needed. */
@@ -329,15 +329,10 @@ static ag_status split(ag_group *parent, const int *ranks, int num_ranks, ag_gro
     if (!all) return error_memory("group", (size_t)parent->size);
     group_request compare = {.call = {.kind = COLLECTIVE_ALL_GATHER, .dtype = AG_U8, .count = 1, .input = &own, .output = all},
                              .ndim = 2,
-                             .dims = dims};
+                             .dims = dims,
+                             .making = making};
     ag_status status = group_run(parent, &compare);
     heap_free(all);
-    bool is_refusal =
-        status != AG_OK && error_record()->num_culprits == 1; /* of a rank that failed before: its reason stands */
-    if (status == AG_E_MISMATCH && !is_refusal)
-        return error_set(AG_E_MISMATCH, "group", "ranks", NULL,
-                         "all ranks of the parent name the same members, in the same order",
-                         "the ranks do not name the same members");
     AG_TRY(status);
     int position = -1;
     for (int i = 0; i < num_ranks; i++)
@@ -364,14 +359,14 @@ static ag_status split(ag_group *parent, const int *ranks, int num_ranks, ag_gro
     return AG_OK;
 }
 
-ag_status group_split(ag_group *parent, const int *ranks, int num_ranks, ag_group **out) {
+ag_status group_split(ag_group *parent, const int *ranks, int num_ranks, call_print_flag making, ag_group **out) {
     AG_TRY(world_check_process(parent->world));
     ag_status status = check_ranks(parent, ranks, num_ranks);
     if (status != AG_OK) {
         group_refuse(parent);
         return status;
     }
-    status = split(parent, ranks, num_ranks, out);
+    status = split(parent, ranks, num_ranks, making, out);
     /* In the middle of what all do together: the others wait for this rank. */
     if (status == AG_E_MEMORY) group_give_up(parent);
     return status;

@@ -53,6 +53,13 @@ bool call_print_agree(const call_print *a, const call_print *b) {
 
 const char *call_print_text(const call_print *print, char *buffer, size_t len) {
     collective_kind kind = print->kind < COLLECTIVE_KIND_COUNT ? (collective_kind)print->kind : COLLECTIVE_BARRIER;
+    if (print->flags & (CALL_SPLIT | CALL_REGISTER)) {
+        if (print->flags & CALL_REGISTER)
+            snprintf(buffer, len, "register");
+        else
+            snprintf(buffer, len, "group of %" PRId64 " ranks", print->dims[0]);
+        return buffer;
+    }
     char dims[112] = "";
     size_t end = 0;
     for (int d = 0; d < print->ndim && d < CALL_PRINT_DIMS && end < sizeof dims; d++)
@@ -83,6 +90,7 @@ ag_status call_print_mismatch(int rank_a, const call_print *a, int rank_b, const
     bool reads_equal = strcmp(text_a, text_b) == 0;
     const char *detail = !reads_equal                        ? ""
                          : low->sequence != high->sequence   ? " (calls of different numbers)"
+                         : low->flags & CALL_SPLIT           ? " (of other members)"
                          : low->algorithm != high->algorithm ? " (with different algorithms)"
                                                              : " (with different counts)";
     int32_t culprits[2] = {low_rank, high_rank};

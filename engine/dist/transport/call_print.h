@@ -12,8 +12,11 @@
 
 typedef enum call_print_flag {
     CALL_REFUSED = 1, /* this rank cannot make the call: the reason is told beside the print */
-    CALL_ABSENT = 2   /* this rank has nothing to contribute (uneven batches): its elements do not count */
+    CALL_ABSENT = 2,  /* this rank has nothing to contribute (uneven batches): its elements do not count */
+    CALL_SPLIT = 4,   /* the call makes a group of dims[0] ranks */
+    CALL_REGISTER = 8 /* it begins the registration of parameters */
 } call_print_flag;
+#define CALL_FLAGS (CALL_REFUSED | CALL_ABSENT | CALL_SPLIT | CALL_REGISTER)
 
 /* 72 bytes without padding; in memory as the machine has it, on the wire little-endian (wire.h). */
 typedef struct call_print {
@@ -32,7 +35,8 @@ typedef struct call_print {
 void call_print_make(call_print *out, const collective_call *call, int ndim, const int64_t *dims);
 /* call_print_agree compares all but flags. */
 bool call_print_agree(const call_print *a, const call_print *b);
-/* call_print_text writes "all_reduce(sum) of f32[3, 4]" or "broadcast of f32[10] from rank 2", and returns buffer. */
+/* call_print_text writes "all_reduce(sum) of f32[3, 4]" or "broadcast of f32[10], root 2", "group of 3 ranks" or "register", and
+ * returns buffer. */
 const char *call_print_text(const call_print *print, char *buffer, size_t len);
 /* call_print_mismatch sets the record (AG_E_MISMATCH) for two ranks of the group whose prints differ: "rank 0 called X, rank 2
  * called Y"; the lower rank is named first, whoever asks, so that the sentence is the same on all ranks. `op` of the record is

@@ -99,7 +99,7 @@ static bool unpack_print(const unsigned char *in, const wire_limits *limits, cal
     }
     return out->count >= 0 && out->root >= 0 && out->root < limits->size && out->kind < COLLECTIVE_KIND_COUNT &&
            out->kind != COLLECTIVE_RECEIVE && out->op < REDUCE_OP_COUNT && out->algorithm < ALGORITHM_COUNT &&
-           out->ndim <= AG_MAX_NDIM && in[AT_DTYPE] < AG_DTYPE_COUNT && (out->flags & ~(CALL_REFUSED | CALL_ABSENT)) == 0 &&
+           out->ndim <= AG_MAX_NDIM && in[AT_DTYPE] < AG_DTYPE_COUNT && (out->flags & ~CALL_FLAGS) == 0 &&
            is_zero(in + AT_DTYPE + 2, 2);
 }
 
