@@ -297,12 +297,18 @@ static void test_dialling(void) {
         else
             snprintf(endpoint, sizeof endpoint, "ipc://@argand-socket-test-late-%d", i);
         void *dealer = dial_as(c, settings, "me", endpoint);
-        expect(!wait_for(dealer, true, QUIET_MS), "a connection to nobody");
+        expect(settings.reconnects || !wait_for(dealer, true, QUIET_MS), "a connection to nobody");
         void *router = listen_at(c, &plain, endpoint, endpoint);
         expect_service(router, dealer, "late");
         expect(next_event(c, dealer, SOCKET_NOTHING, detail) == SOCKET_CONNECTED, "not told");
+        /* What came before the end is there after it. */
+        expect(send_text(dealer, NULL, "more"), "no room");
+        socket_route route;
+        expect_text(router, &route, "more");
+        if (settings.reconnects) expect(send_text(router, &route, "last words"), "no room for an answer");
         socket_close(c, router);
         expect(next_event(c, dealer, SOCKET_NOTHING, detail) == SOCKET_LOST, "not told of the loss");
+        if (settings.reconnects) expect_text(dealer, NULL, "last words");
         if (settings.reconnects) {
             router = listen_at(c, &plain, endpoint, endpoint);
             socket_message m = {.owner = NULL}; /* what is sent while ZeroMQ notices is lost: it is sent again */

@@ -154,7 +154,9 @@ static ag_status apply_settings(void *zmq, socket_kind kind, const socket_settin
         {ZMQ_LINGER, s->linger_ms > 0 ? s->linger_ms : 0},
         {ZMQ_SNDTIMEO, 0},
         {ZMQ_RCVTIMEO, 0},
-        {ZMQ_IMMEDIATE, 1}, /* no queue for a peer that is not there */
+        /* No queue for a peer that is not there. But a socket that reconnects would then drop what came before the connection
+         * broke and has not been read: the last words of a peer that ended. */
+        {ZMQ_IMMEDIATE, !s->reconnects},
         {ZMQ_SNDHWM, s->send_queue > 0 ? s->send_queue : 1},
         {ZMQ_RCVHWM, s->receive_queue > 0 ? s->receive_queue : 1},
         {ZMQ_HANDSHAKE_IVL, SOCKET_HANDSHAKE_MS},

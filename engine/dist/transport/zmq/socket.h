@@ -30,7 +30,7 @@ typedef struct socket_settings {
     int64_t max_message_bytes;     /* of a part, about: a peer that sends a longer one is cut off. At least 1 KiB */
     int send_queue, receive_queue; /* messages: the high water marks */
     int linger_ms;
-    bool reconnects;   /* control sockets only: a lost connection is tried again */
+    bool reconnects;   /* control sockets only: a lost connection is tried again; what is sent meanwhile waits, or is lost */
     bool is_monitored; /* socket_next_event tells of lost connections */
     int use_fd;        /* socket_listen takes over this listening socket, when > 0; the caller's again if that fails */
 } socket_settings;
