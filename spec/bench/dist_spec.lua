@@ -60,10 +60,10 @@ describe("argand bench dist", function()
 end)
 
 describe("argand bench ddp", function()
-  it_with_jobs("trains with one rank and with two", function()
+  it_with_jobs("trains with one rank, with two, and with the optimizer shared out", function()
     local path = os.tmpname()
     local report = quietly(function() return ddp_bench.main { "--quick", "--json", path } end)
-    assert.equal(3, #report.results)
+    assert.equal(5, #report.results)
     assert.equal(10032640, report.parameters)
     for _, r in ipairs(report.results) do assert.is_true(is_finite(r.step_p50) and is_finite(r.ratio), r.label) end
     assert.is_truthy(read_all(path):find('"2 ranks"', 1, true))

@@ -1,7 +1,8 @@
 --- launchers: examples/distributed/digits.lua trains under each launcher, and alone, to the same end.
 local core = require "argand.core"
+local job = require "support.job"
 
-local LIMIT_S = 50
+local LIMIT_S = 150
 local root = debug.getinfo(1, "S").source:match "^@(.*)spec/dist/[^/]*$"
 if root == "" then root = "./" end
 
@@ -36,20 +37,6 @@ local function run_pair(variables_of)
   assert.equal("", other_out)
   assert.is_truthy(out:find("^2 ranks over "), out)
   return assert(accuracy_of(out), out)
-end
-
--- A TCP port at which nobody listens.
-local function free_port()
-  local used = {}
-  for _, path in ipairs { "/proc/net/tcp", "/proc/net/tcp6" } do
-    local file = io.open(path)
-    local text = file and file:read "*a" or ""
-    if file then file:close() end
-    for port in text:gmatch ":(%x%x%x%x) %x+:%x%x%x%x %x%x" do used[tonumber(port, 16)] = true end
-  end
-  local port = 21000 + core.process.self().pid % 7000
-  while used[port] do port = port + 1 end
-  return port
 end
 
 local function has_program(name)
@@ -93,15 +80,15 @@ describe("examples/distributed/digits.lua", function()
   end)
 
   it_with_jobs("runs as tasks of a Slurm step", function()
-    local job = core.process.self().pid
+    local pid = core.process.self().pid
     check_same(run_pair(function(rank)
-      return { SLURM_JOB_ID = job, SLURM_STEP_ID = 0, SLURM_PROCID = rank, SLURM_NTASKS = 2, SLURM_LOCALID = rank,
+      return { SLURM_JOB_ID = pid, SLURM_STEP_ID = 0, SLURM_PROCID = rank, SLURM_NTASKS = 2, SLURM_LOCALID = rank,
         SLURM_NODEID = 0, SLURM_NNODES = 1, SLURM_STEP_TASKS_PER_NODE = "2", SLURM_JOB_NODELIST = "localhost" }
     end))
   end)
 
   it_with_jobs("runs with torchrun's variables", function()
-    local port = free_port()
+    local port = job.free_port()
     check_same(run_pair(function(rank)
       return { RANK = rank, WORLD_SIZE = 2, LOCAL_RANK = rank, LOCAL_WORLD_SIZE = 2, MASTER_ADDR = "127.0.0.1",
         MASTER_PORT = port }
@@ -113,5 +100,11 @@ describe("examples/distributed/digits.lua", function()
       local out, code = start(("%s %s %s"):format(argand, script, arguments))()
       assert.equal(2, code, out)
     end
+  end)
+
+  it("leaves nothing behind", function()
+    local left = job.leftovers()
+    job.remove_folder()
+    assert.equal("", table.concat(left, "\n"))
   end)
 end)

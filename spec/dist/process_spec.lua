@@ -63,7 +63,8 @@ describe("this process", function()
     local expected = numbers_of(file:read("*a"):match "Cpus_allowed_list:%s*(%S+)")
     file:close()
     assert.same(expected, process.processors())
-    assert.equal(#expected, process.self().processors)
+    local usable = process.self().processors -- fewer where a control group grants less time
+    assert(usable >= 1 and usable <= #expected, usable)
   end)
 end)
 

@@ -3,8 +3,11 @@ local ag = require "argand"
 local cases = require "support.cases"
 local core = require "argand.core"
 local dist = require "argand.dist"
+local launcher = require "support.launcher"
 local live_memory = require "support.live_memory"
 local terminal = require "support.terminal"
+
+local SIGINT = 2
 
 local function fails(code, pattern, fn, ...)
   local ok, err = pcall(fn, ...)
@@ -159,34 +162,35 @@ describe("the simulator of calls", function()
   end)
 
   it("is ended by Ctrl-C, whatever the ranks are at", function()
-    local path = os.tmpname()
-    local file = assert(io.open(path, "w"))
-    file:write [[
+    local scratch = launcher.new()
+    local path = scratch:write_file("endless.lua", [[
       local dist = require "argand.dist"
+      local function say(...) print(...) io.stdout:flush() end
       local endless = {
-        function() while true do dist.all_reduce(1) end end,
-        function(rank) dist.barrier() while rank == 1 do end dist.barrier() end,
+        function(rank)
+          if rank == 0 then say "runs" end
+          while true do dist.all_reduce(1) end
+        end,
+        function(rank)
+          dist.barrier()
+          if rank == 1 then say "runs" end
+          while rank == 1 do end
+          dist.barrier()
+        end,
       }
-      print "ready"
-      io.stdout:flush()
       for _, fn in ipairs(endless) do
         local ok, err = pcall(function() dist.simulate {n = 3}(fn) end)
-        print(ok, err.code)
-        io.stdout:flush()
+        say(ok, err.code)
       end
-    ]]
-    file:close()
-    -- Interrupts are sent until the process has ended, from the time on when it handles them.
-    local script = ("%q %s > %s.out & pid=$!; for i in $(seq 400); do sleep 0.05; grep -q ready %s.out || continue; "
-      .. "kill -INT $pid 2>/dev/null || break; done; kill -KILL $pid 2>/dev/null; wait $pid; echo $?"):format(
-      terminal.this_command(), path, path, path)
-    local pipe = assert(io.popen("sh -c '" .. script:gsub("'", "'\\''") .. "'"))
-    local code = pipe:read("*a")
-    pipe:close()
-    local output = assert(io.open(path .. ".out")):read("*a")
-    os.remove(path)
-    os.remove(path .. ".out")
-    assert.truthy(output:find("^ready\nfalse\tinterrupted\nfalse\tinterrupted\n"), output .. code)
+    ]])
+    local child = scratch:spawn {terminal.this_command(), path}
+    for i = 1, 2 do
+      child:read(function() return select(2, child.out:gsub("runs\n", "")) == i end)
+      core.process.kill(child.pid, SIGINT)
+    end
+    assert.equal(0, child:finish(), child.err)
+    assert.equal(("runs\nfalse\tinterrupted\n"):rep(2), child.out)
+    assert.is_true(scratch:remove())
   end)
 end)
 

@@ -265,8 +265,8 @@ describe("the prompt", function()
       for _, input in ipairs {"while true do x = x + 1 end", "while true do ag.ones(9, 9):matmul(ag.ones(9, 9)) end",
         "ag.sleep(60)"} do
         within_limit(input, function()
-          t:send(input .. "\n")
-          t:expect(input:sub(1, 5) .. "[^\n]*\n")
+          t:send("print 'runs' " .. input .. "\n")
+          t:expect "\nruns\r\n"
           t:drain(0.1)
           t:send(terminal.CTRL_C)
           t:expect "interrupted\r\n> "

@@ -1,10 +1,7 @@
 --- progress: what it writes to a terminal and elsewhere, with a clock and a terminal of our own.
-local ffi = require "ffi"
 local core = require "argand.core"
 local progress = require "argand.progress"
 local terminal = require "support.terminal"
-
-ffi.cdef "int getpid(void);"
 
 -- Runs fn(tick) with a fake clock, terminal and stderr; tick(seconds) moves the clock. Returns what was written.
 local function written(is_terminal, fn, width)
@@ -123,11 +120,9 @@ describe("progress", function()
   end)
 
   local function on_terminal(code)
-    local quoted = function(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-    local command = ("exec '/proc/%d/exe' -e %s"):format(ffi.C.getpid(), quoted(code))
-    local pipe = io.popen("script -qec " .. quoted(command) .. " /dev/null </dev/null")
-    local text = pipe:read "*a"
-    pipe:close()
+    local t = terminal.open {terminal.this_command(), "-e", code}
+    local text = t:drain()
+    t:close()
     return text
   end
 

@@ -1,5 +1,7 @@
 --- dist_worker: a rank for the fault specs: joins, does what its phase says, and prints what came of it as events (job.lua).
--- Arguments: phase=, fault= (of this rank itself), count= elements, seconds= of the loop, and options of dist.init.
+-- Arguments: phase=, fault= (of this rank itself), limit= (the one that is changed from outside), count= elements, seconds= of
+-- the loop, and options of dist.init.
+local ffi = require "ffi"
 local core = require "argand.core"
 local ag = require "argand"
 local dist = require "argand.dist"
@@ -38,7 +40,10 @@ end
 local has_failed = false
 
 local function misbehave()
-  if args.phase == "close" then core.sleep(0.15) end -- the others are in close by then
+  if args.phase == "close" then -- until the others are in close
+    local word = ("%s/go-%s"):format(os.getenv "TMPDIR", os.getenv "ARGAND_JOB")
+    while not io.open(word) do core.sleep(0.005) end
+  end
   emit "fault"
   if args.fault == "exit" then os.exit(0) end
   if args.fault == "error" then
@@ -68,7 +73,7 @@ local function is_same(a, b) return a:eq(b):all():item() end
 -- Makes the calls over and over. `call(input)` returns the result; rank 2's all_reduce is in place.
 local function loop(call, expected)
   local kept = input_of(rank)
-  local input, deadline = kept:clone(), core.now() + args.seconds
+  local input, deadline = kept:clone(), nil
   local is_ok, err = pcall(function()
     repeat
       local is_last = args.fault and num_right == 2
@@ -81,7 +86,10 @@ local function loop(call, expected)
       if not is_same(result, expected) then error "a wrong result" end
       num_right = num_right + 1
       if result == input then input = kept:clone() end
-      if num_right == 1 then emit "phase" end
+      if num_right == 1 then -- which has taken as long as it took
+        emit "phase"
+        deadline = core.now() + args.seconds
+      end
     until not goes_on(deadline)
   end)
   if has_failed then error(err, 0) end -- nobody catches it
@@ -139,10 +147,20 @@ function phases.close()
   return true
 end
 
--- Makes something new, after the limits of this process were changed from outside.
+ffi.cdef "int getrlimit(int resource, uint64_t *limit);"
+local LIMITS = {fsize = 1, nofile = 7}
+
+local function limit_now()
+  local limit = ffi.new "uint64_t[2]"
+  ffi.C.getrlimit(LIMITS[args.limit], limit)
+  return limit[0]
+end
+
+-- Makes something new, after a limit of this process was changed from outside; which nothing is opened to look at.
 local function make_new(make)
+  local before = args.limit and limit_now()
   emit "phase"
-  core.sleep(0.3)
+  while args.limit and limit_now() == before do core.sleep(0.005) end
   local is_ok, err = pcall(make)
   if not is_ok then
     report(err, {has_ended = dist.world():has_ended()})

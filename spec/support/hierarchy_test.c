@@ -337,7 +337,7 @@ static void run_spoilt(const layout *l, int odd, int late, void (*spoil)(step *)
     job_make(&j, &o, &random);
     uint64_t sequence = world_number(&w, 0, &o);
     for (int rank = 0; rank < l->size; rank++) {
-        steps[rank] = step_of(&j.calls[rank], sequence, 0.5);
+        steps[rank] = step_of(&j.calls[rank], sequence, code == AG_E_MISMATCH ? 10 : late >= 0 ? 2 : 0.5);
         if (rank == odd) spoil(&steps[rank]);
         if (rank == late) steps[rank].delay_us = 400000;
         lanes[rank] = (lane){.w = &w, .rank = rank, .steps = &steps[rank], .num_steps = 1};

@@ -26,7 +26,7 @@ end
 local function hold(argv)
   local child, err = process.spawn {argv = argv, env = process.environment(), stdin = "null", stdout = "pipe", stderr = "pipe"}
   if not child then return nil, err end
-  local text, deadline, is_closed = "", core.now() + 5, false
+  local text, deadline, is_closed = "", core.now() + 30, false
   while not text:find "here\n" and core.now() < deadline and not is_closed do
     process.poll({child.stdout, child.stderr}, nil, 0.1)
     for _, fd in ipairs {child.stdout, child.stderr} do

@@ -35,35 +35,28 @@ function M.loopback(port)
   return address, ffi.sizeof(address)
 end
 
---- A socket that listens at the port (0: any) of the loopback interface, and the port; nil when it is taken.
-function M.listen(port)
+local function bound_socket()
   local fd = ffi.C.socket(AF_INET, M.TCP_SOCKET, 0)
   assert(fd >= 0, "no socket")
-  local one, address, len = ffi.new("int[1]", 1), M.loopback(port)
-  ffi.C.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, one, 4)
-  if ffi.C.bind(fd, address, len) ~= 0 or ffi.C.listen(fd, 16) ~= 0 then
-    process.close(fd)
-    return nil
-  end
+  local address, len = M.loopback(0)
+  assert(ffi.C.bind(fd, address, len) == 0, "no port is free")
   ffi.C.getsockname(fd, address, ffi.new("unsigned[1]", len))
   return fd, bit.bor(bit.lshift(bit.band(address.port_be, 255), 8), bit.rshift(address.port_be, 8))
 end
 
--- Below what the system gives to connections, so that nobody takes it before rank 0 listens.
-local FIRST_PORT, NUM_PORTS = 18000, 14000
-local next_port = process.self().pid * 131 % NUM_PORTS
+--- A socket that listens at some port of the loopback interface, and the port.
+function M.listen()
+  local fd, port = bound_socket()
+  assert(ffi.C.listen(fd, 16) == 0, "it does not listen")
+  return fd, port
+end
 
---- A port at which nothing listens.
+--- A port at which nothing listens, for a rank that will. It stays bound here to the end of this process: nobody else is given
+-- it, and only who says that an address may be used again can listen there, as ZeroMQ does.
 function M.free_port()
-  for _ = 1, NUM_PORTS do
-    next_port = (next_port + 1) % NUM_PORTS
-    local fd, port = M.listen(FIRST_PORT + next_port)
-    if fd then
-      process.close(fd)
-      return port
-    end
-  end
-  error "no port is free"
+  local fd, port = bound_socket()
+  ffi.C.setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, ffi.new("int[1]", 1), 4)
+  return port
 end
 
 -- ---- ranks ----
@@ -301,6 +294,34 @@ function M.finish(ranks, seconds)
   return problems
 end
 
+-- ---- what others do ----
+
+local TICKS = 100 -- in which the system counts a second
+
+local function sum_of(text, first, last)
+  local sum, number = 0, 0
+  for word in text:gmatch "%d+" do
+    number = number + 1
+    if number >= first and number <= last then sum = sum + tonumber(word) end
+  end
+  return sum
+end
+
+local function first_line(path)
+  local file = assert(io.open(path))
+  local line = file:read "*l"
+  file:close()
+  return line
+end
+
+--- The processor time in seconds that has gone to others so far: to other programs, or to other guests of the host; not to this
+-- process and the children of it that have been reaped.
+function M.foreign_time()
+  local times = first_line "/proc/stat" -- user nice system idle iowait irq softirq steal
+  local own = first_line("/proc/self/stat"):gsub("^.*%) %u ", "") -- from the parent's pid on
+  return (sum_of(times, 1, 3) + sum_of(times, 6, 8) - sum_of(own, 11, 14)) / TICKS
+end
+
 -- ---- what is left behind ----
 
 local function list(folder)
@@ -321,8 +342,8 @@ local function socket_names(job_pattern)
 end
 
 M.folder = assert(process.temporary_folder())
--- Other programs of this machine have files there, too: ours would bear our name.
-local function is_ours(name) return name:find "argand" or name:find "spec" end
+-- Other programs of this machine have files there, too: ours would bear the name of a job, or the library's.
+local function is_ours(name) return name:find "argand" or name:find(("spec-%d-"):format(process.self().pid), 1, true) end
 local shm_before = list "/dev/shm"
 
 --- What jobs of this process have left in /dev/shm, in their temporary folder and among abstract sockets: a list of names.

@@ -86,7 +86,7 @@ static void say_hello(rank_state *r) {
 
 static void join_with_the_lost(rank_state *r) {
     if (r->rank == 1) {
-        pause_ms(300); /* rank 2 has joined by then */
+        pause_ms(1000); /* rank 2 has joined by then */
         say_hello(r);
         return;
     }

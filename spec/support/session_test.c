@@ -104,7 +104,7 @@ static void greet_in_another_version(rank_state *r) {
 
 static void join_after_refusals(rank_state *r) {
     if (r->rank == 2) {
-        pause_ms(300); /* rank 1 has joined by then */
+        pause_ms(1000); /* rank 1 has joined by then */
         session_setup right = r->setup;
         if (socket_context_new(NULL, 1, 8, &r->sockets) != AG_OK) return object(r, "%s", error_record()->message);
         for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

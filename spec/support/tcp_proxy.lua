@@ -101,7 +101,7 @@ end
 
 --- A proxy for connections to the port. Fields: port; recorded, a list of what was sent; happened, when the fault did.
 function M.new(target)
-  local listening, port = job.listen(0)
+  local listening, port = job.listen()
   local proxy = setmetatable({listening = listening, port = port, target = target, links = {}, recorded = {}}, Proxy)
   job.on_readable(listening, function() accept(proxy) end)
   return proxy
