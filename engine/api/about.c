@@ -120,6 +120,8 @@ static void describe_cpu(void) {
     snprintf(cpu_text, sizeof cpu_text, "%s, %d processors, %s kernels", cpu_model(), cpu_count(), cpu_isa_name(cpu_detect()));
 }
 
+int ag_num_processors(void) { return cpu_count(); }
+
 const char *ag_cpu_info(void) {
     static once_flag is_described = ONCE_FLAG_INIT;
     call_once(&is_described, describe_cpu);

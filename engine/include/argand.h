@@ -572,6 +572,7 @@ AG_API ag_status ag_idx_load(const char *path, ag_tensor **out); /* MNIST's form
 AG_API const char *ag_version(void);
 AG_API const char *ag_build_info(void); /* compiler, build type, sanitizers */
 AG_API const char *ag_cpu_info(void);   /* processor and the instruction set that was chosen */
+AG_API int ag_num_processors(void);     /* that this process may use; fewer when its control group grants less time */
 AG_API const char *ag_blas_info(void);  /* which BLAS the default device calls, or "none" */
 
 #ifdef __cplusplus

@@ -584,15 +584,6 @@ static int process_processors(lua_State *L) {
     return 1;
 }
 
-/* How many processors the engine counts: those that this process may use, or fewer when its control group grants less time.
- * "MODEL, 8 processors, avx512 kernels" */
-static int num_processors(void) {
-    const char *text = strstr(ag_cpu_info(), " processors, ");
-    while (text && text[-1] >= '0' && text[-1] <= '9') text--;
-    int count = text ? atoi(text) : 1;
-    return count > 0 ? count : 1;
-}
-
 /* process.self() -> {pid =, program =, folder =, host =, processors =} of this process */
 static int process_self(lua_State *L) {
     char text[PATH_MAX];
@@ -605,7 +596,7 @@ static int process_self(lua_State *L) {
     text[sizeof text - 1] = '\0';
     lua_pushstring(L, gethostname(text, sizeof text - 1) == 0 ? text : "localhost");
     lua_setfield(L, -2, "host");
-    lua_pushinteger(L, num_processors());
+    lua_pushinteger(L, ag_num_processors());
     lua_setfield(L, -2, "processors");
     return 1;
 }

@@ -441,6 +441,7 @@ int main(int argc, char **argv) {
     simulated();
     data_parallel();
     CHECK(strcmp(ag_version(), AG_VERSION) == 0 && ag_build_info()[0] && ag_cpu_info()[0] && ag_blas_info()[0]);
+    CHECK(ag_num_processors() >= 1);
     ag_memory(&after);
     CHECK(after.live_bytes == before.live_bytes);
     printf("%d passed, %d failed\n", num_passed, num_failed);

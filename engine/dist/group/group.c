@@ -420,16 +420,14 @@ ag_status group_wait(group_work *w, double timeout_s) {
 
 /* ---- blocks ---- */
 
-static size_t private_bytes(const shared_block *block) { return (size_t)shared_block_num_parts(block) * block->part_bytes; }
-
 ag_status group_block_new(ag_group *g, size_t part_bytes, block_form form, shared_block *out) {
     part_bytes = (part_bytes + 4095) / 4096 * 4096;
     if (!g->transport) {
         shared_block block = {
             .part_bytes = part_bytes, .size = 1, .world_ranks = g->world_ranks, .form = form, .is_shared = true};
-        block.base = memory_alloc(private_bytes(&block));
-        if (!block.base) return error_memory("group", private_bytes(&block));
-        memset(block.base, 0, private_bytes(&block));
+        block.base = memory_alloc(shared_block_bytes(&block));
+        if (!block.base) return error_memory("group", shared_block_bytes(&block));
+        memset(block.base, 0, shared_block_bytes(&block));
         *out = block;
         return AG_OK;
     }
@@ -451,6 +449,6 @@ void group_block_free(ag_group *g, shared_block *block) {
     if (block->owner)
         g->ops->block_free(g->transport, block);
     else
-        memory_free(block->base, private_bytes(block));
+        memory_free(block->base, shared_block_bytes(block));
     block->base = NULL;
 }

@@ -153,13 +153,10 @@ static ag_status take_arena(pick *p) {
     return w->is_threads ? borrow_arena(p) : arena_connect(p->address, w->token, p->map->num_local, deadline_ns, &p->arena);
 }
 
-/* The text is the peer's: it may not be terminated, or not be one. */
+/* The text is the peer's: it may not be terminated. */
 static void copy_reason(const pick *p, int member, char *reason, size_t len) {
     const notice *n = &p->all[p->positions[member]];
-    size_t end = 0;
-    for (; end + 1 < len && end < sizeof n->reason && n->reason[end]; end++)
-        reason[end] = n->reason[end] < 32 || n->reason[end] == 127 ? '?' : n->reason[end];
-    reason[end] = '\0';
+    call_print_reason(reason, len, n->reason, strnlen(n->reason, sizeof n->reason));
 }
 
 /* Tries shared memory on each host; *refuser is the member because of which it cannot be, -1 = it is there. */

@@ -81,6 +81,15 @@ const char *call_print_text(const call_print *print, char *buffer, size_t len) {
     return buffer;
 }
 
+void call_print_reason(char *out, size_t len, const char *text, size_t num_bytes) {
+    size_t end = 0;
+    for (; end + 1 < len && end < num_bytes; end++) {
+        unsigned char c = (unsigned char)text[end];
+        out[end] = c < 32 || c == 127 ? '?' : (char)c;
+    }
+    out[end] = '\0';
+}
+
 ag_status call_print_mismatch(int rank_a, const call_print *a, int rank_b, const call_print *b) {
     char text_a[112], text_b[112];
     const call_print *low = rank_a < rank_b ? a : b, *high = rank_a < rank_b ? b : a;

@@ -38,6 +38,8 @@ bool call_print_agree(const call_print *a, const call_print *b);
 /* call_print_text writes "all_reduce(sum) of f32[3, 4]" or "broadcast of f32[10], root 2", "group of 3 ranks" or "register", and
  * returns buffer. */
 const char *call_print_text(const call_print *print, char *buffer, size_t len);
+/* call_print_reason copies num_bytes of what another rank says, '?' for what is no character, as far as they fit. */
+void call_print_reason(char *out, size_t len, const char *text, size_t num_bytes);
 /* call_print_mismatch sets the record (AG_E_MISMATCH) for two ranks of the group whose prints differ: "rank 0 called X, rank 2
  * called Y"; the lower rank is named first, whoever asks, so that the sentence is the same on all ranks. `op` of the record is
  * a's kind. */

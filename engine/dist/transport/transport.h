@@ -62,6 +62,8 @@ static inline int shared_block_num_parts(const shared_block *b) {
     return !b->is_shared ? 2 : b->size + (b->form == BLOCK_RESULTS ? b->size : 1);
 }
 
+static inline size_t shared_block_bytes(const shared_block *b) { return (size_t)shared_block_num_parts(b) * b->part_bytes; }
+
 typedef struct transport_call {
     collective_call call; /* algorithm is set; buffers are contiguous and belong to this call until run returns */
     call_print print;

@@ -223,12 +223,12 @@ local function in_place(owner, kind, group, t, fields, opts)
       core.raise("argument", owner, ("expected a tensor%s, got a number"):format(path ~= "" and " at " .. path or ""))
     end
     if x.requires_grad and core.is_grad_enabled() then refuse_tracked_out(owner, "tensor") end
-    if repeats_elements(x) then
+    local is_direct = x.is_contiguous
+    if not is_direct and repeats_elements(x) then
       core.raise("state", owner, "expected a tensor with memory of its own for each element, got a view that repeats elements",
         "clone() gives one")
     end
     local plain = x:detach()
-    local is_direct = x.is_contiguous
     return on_tensor(owner, group, plain, fields, opts, is_direct and plain or nil, pending, function(result)
       if not is_direct then plain:copy_(result) end
       return x

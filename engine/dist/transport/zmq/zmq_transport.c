@@ -117,10 +117,7 @@ static ag_status format_error(const run *r, int peer, const char *what) {
 static ag_status refusal_error(const run *r, const hub_arrival *a) {
     char call[112], reason[WIRE_MAX_TEXT + 1];
     int32_t culprit = a->from;
-    const unsigned char *text = a->message.payload;
-    size_t len = a->message.payload_bytes;
-    for (size_t i = 0; i < len; i++) reason[i] = text[i] < 32 || text[i] == 127 ? '?' : (char)text[i];
-    reason[len] = '\0';
+    call_print_reason(reason, sizeof reason, a->message.payload, a->message.payload_bytes);
     error_set(AG_E_MISMATCH, r->op, NULL, NULL, NULL, "rank %d refused %s: %s", (int)culprit,
               call_print_text(&a->header.print, call, sizeof call), reason);
     error_set_culprits(&culprit, 1, a->header.print.sequence);
@@ -476,8 +473,6 @@ done:
 
 /* ---- the table ---- */
 
-static size_t block_bytes(const shared_block *block) { return (size_t)shared_block_num_parts(block) * block->part_bytes; }
-
 static ag_status zmq_block_new(transport *t, size_t part_bytes, block_form form, int64_t deadline_ns, shared_block *out) {
     (void)deadline_ns;
     shared_block block = {.part_bytes = (part_bytes + 4095) / 4096 * 4096,
@@ -491,16 +486,16 @@ static ag_status zmq_block_new(transport *t, size_t part_bytes, block_form form,
         block.size = 1;
         if (block.world_ranks) block.world_ranks += t->rank;
     }
-    block.base = memory_alloc(block_bytes(&block));
-    if (!block.base) return error_memory("shared_tensor", block_bytes(&block));
-    memset(block.base, 0, block_bytes(&block));
+    block.base = memory_alloc(shared_block_bytes(&block));
+    if (!block.base) return error_memory("shared_tensor", shared_block_bytes(&block));
+    memset(block.base, 0, shared_block_bytes(&block));
     *out = block;
     return AG_OK;
 }
 
 static void zmq_block_free(transport *t, shared_block *block) {
     (void)t;
-    if (block->base) memory_free(block->base, block_bytes(block));
+    if (block->base) memory_free(block->base, shared_block_bytes(block));
     *block = (shared_block){0};
 }
 
